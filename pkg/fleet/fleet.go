@@ -1,0 +1,89 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Role is what a worker does for a request.
+type Role uint8
+
+// Roles of workers.
+const (
+	Aggregated Role = iota // prefill and decode
+	Prefill                // prefill only; hands its KV blocks to a decode worker
+	Decode                 // decode, and prefill when no prefill worker is named
+)
+
+// String returns the role's name.
+func (r Role) String() string {
+	switch r {
+	case Aggregated:
+		return "Aggregated"
+	case Prefill:
+		return "Prefill"
+	case Decode:
+		return "Decode"
+	}
+	return "Unknown"
+}
+
+// Key identifies a worker on the event plane: an engine process and one of its
+// data-parallel ranks. Cache and load are per Key.
+type Key struct {
+	ID   uint64 // Dynamo's worker_id, all 64 bits
+	Rank uint32 // data-parallel rank
+}
+
+// String returns "id/rank" in decimal.
+func (k Key) String() string { return fmt.Sprintf("%d/%d", k.ID, k.Rank) }
+
+// Compare orders keys by id, then rank.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.ID, o.ID), cmp.Compare(k.Rank, o.Rank))
+}
+
+// Worker is one engine rank that owns a KV cache.
+type Worker struct {
+	Key
+	Name     string         // pod name, for people; not unique over ranks
+	Endpoint netip.AddrPort // where requests for this worker are sent
+	Role     Role
+}
+
+// Snapshot is a pool at one moment. It is immutable once built: never change a
+// slice of it.
+type Snapshot struct {
+	Workers []Worker // ordered by Key
+	byKey   map[Key]int
+	count   [3]int
+}
+
+// NewSnapshot builds a snapshot. It returns an error that names both when two
+// workers have the same key: events could not be told apart.
+func NewSnapshot(workers []Worker) (*Snapshot, error) {
+	s := &Snapshot{Workers: slices.Clone(workers), byKey: make(map[Key]int, len(workers))}
+	slices.SortFunc(s.Workers, func(a, b Worker) int { return a.Key.Compare(b.Key) })
+	for i, w := range s.Workers {
+		if j, dup := s.byKey[w.Key]; dup {
+			return nil, fmt.Errorf("workers %q and %q have the same id and rank %s", s.Workers[j].Name, w.Name, w.Key)
+		}
+		if int(w.Role) >= len(s.count) {
+			return nil, fmt.Errorf("worker %q: unknown role %d", w.Name, w.Role)
+		}
+		s.byKey[w.Key] = i
+		s.count[w.Role]++
+	}
+	return s, nil
+}
+
+// Index returns the position of a worker in Workers.
+func (s *Snapshot) Index(k Key) (int, bool) {
+	i, ok := s.byKey[k]
+	return i, ok
+}
+
+// Count returns the number of workers with a role.
+func (s *Snapshot) Count(r Role) int { return s.count[r] }

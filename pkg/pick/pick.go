@@ -1,0 +1,277 @@
+package pick
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/load"
+)
+
+// Reasons why there is no decision.
+var (
+	// ErrNoWorkers: the pool has no ready worker that can decode.
+	ErrNoWorkers = errors.New("no ready worker in the pool can decode")
+	// ErrSubset: the gateway's subset hint leaves no worker that can decode.
+	ErrSubset = errors.New("no ready worker that can decode is in the subset the gateway asked for")
+)
+
+// Mode is how a decision splits a request.
+type Mode uint8
+
+// Modes of decisions.
+const (
+	// Disaggregated: a prefill worker computes the prompt, a decode worker goes on.
+	Disaggregated Mode = iota
+	// OnAggregated: one aggregated worker does both, as meant.
+	OnAggregated
+	// NoPrefillReady: the pool has decode workers but no ready prefill worker,
+	// so the decode worker computes the prompt too.
+	NoPrefillReady
+	// NoPrefillInSubset: the same, because the subset hint leaves no prefill worker.
+	NoPrefillInSubset
+	// NumModes is the number of modes.
+	NumModes = 4
+)
+
+// String returns the mode as metrics and logs name it.
+func (m Mode) String() string {
+	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset"}[m]
+}
+
+// Request is what a decision needs to know of a request.
+type Request struct {
+	Tokens int           // prompt length in tokens, estimated when not known exactly
+	Chains []block.Chain // prefix chains of its full blocks; empty when the ids are not known
+	Subset Subset
+}
+
+// Subset is the gateway's restriction of the candidates (endpoint-picker.md 1.4).
+type Subset struct {
+	Present   bool
+	Endpoints []netip.AddrPort
+	Addrs     []netip.Addr // bare IPs: every port of the pod
+}
+
+// Has reports whether an endpoint may be chosen.
+func (s *Subset) Has(e netip.AddrPort) bool {
+	return !s.Present || slices.Contains(s.Endpoints, e) || slices.Contains(s.Addrs, e.Addr())
+}
+
+// Decision is the outcome. Prefill is the worker that computes the prompt: equal
+// to Decode unless Mode is Disaggregated.
+type Decision struct {
+	Decode, Prefill fleet.Worker
+	Mode            Mode
+	Matched         int // blocks of the prompt that Prefill holds, on any tier
+	Best            int // blocks that the best worker in the pool holds
+	Total           int // full blocks of the prompt
+	Reservation     *load.Reservation
+}
+
+// Scratch is the memory of one decision at a time, for reuse. The zero value is
+// ready. After Pick, Candidates has every candidate's terms: prefill candidates,
+// then decode, then aggregated ones.
+type Scratch struct {
+	Candidates []Terms
+	match      index.Match
+}
+
+// Picker makes decisions over a pool. Pick may be called at once from many
+// goroutines, each with its own Scratch.
+type Picker struct {
+	index     *index.Index
+	guesses   *index.Speculation
+	load      *load.Table
+	blockSize int
+	pool      atomic.Pointer[pool]
+}
+
+// pool is a snapshot with what decisions look up per worker.
+type pool struct {
+	*fleet.Snapshot
+	slots []index.Slot
+	loads []*load.Worker
+}
+
+// New returns a picker with an empty pool. blockSize is tokens per KV block.
+func New(x *index.Index, guesses *index.Speculation, table *load.Table, blockSize int) *Picker {
+	p := &Picker{index: x, guesses: guesses, load: table, blockSize: blockSize}
+	p.pool.Store(&pool{Snapshot: &fleet.Snapshot{}})
+	return p
+}
+
+// SetFleet replaces the pool. Workers that left are dropped from the index and
+// from the load table; their guesses are forgotten. It returns index.ErrFull
+// when some workers got no place in the index: they are served by load alone.
+// Calls must not overlap.
+func (p *Picker) SetFleet(s *fleet.Snapshot) error {
+	next := &pool{Snapshot: s, slots: make([]index.Slot, len(s.Workers)), loads: make([]*load.Worker, len(s.Workers))}
+	var full error
+	for i, w := range s.Workers {
+		slot, err := p.index.Register(w.Key)
+		if err != nil {
+			full, slot = err, index.MaxWorkers // holds nothing
+		}
+		next.slots[i] = slot
+		next.loads[i] = p.load.Worker(w.Key)
+	}
+	prev := p.pool.Swap(next)
+	for i, w := range prev.Workers {
+		if _, still := s.Index(w.Key); !still {
+			p.guesses.Forget(prev.slots[i])
+			p.index.Drop(w.Key)
+		}
+	}
+	p.load.Retain(s)
+	return full
+}
+
+// Fleet returns the pool in use.
+func (p *Picker) Fleet() *fleet.Snapshot { return p.pool.Load().Snapshot }
+
+// Pick chooses the workers for a request and books its load on them. random(n)
+// returns a number in [0, n). The caller must release the decision's reservation.
+func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Scratch) (Decision, error) {
+	pool := p.pool.Load()
+	p.index.Match(req.Chains, &s.match)
+	p.guesses.Merge(now, req.Chains, &s.match)
+	blocks := (req.Tokens + p.blockSize - 1) / p.blockSize
+
+	p.load.Lock()
+	choice := p.choose(pool, req, blocks, random, s)
+	if choice.decode < 0 {
+		p.load.Unlock()
+		return Decision{}, choice.err()
+	}
+	missing := max(0, req.Tokens-choice.overlap.Total()*p.blockSize)
+	reservation := p.load.Reserve(load.Booking{
+		PrefillTokens: missing,
+		DecodeBlocks:  blocks,
+		PrefillKey:    pool.Workers[choice.prefill].Key,
+		Prefill:       pool.loads[choice.prefill],
+		DecodeKey:     pool.Workers[choice.decode].Key,
+		Decode:        pool.loads[choice.decode],
+	})
+	p.load.Unlock()
+
+	// The guess belongs to the worker that computes the prompt and tells of it.
+	// A decode worker that has to prefill publishes no events to confirm it.
+	if choice.mode == Disaggregated || choice.mode == OnAggregated {
+		p.guesses.Record(now, pool.slots[choice.prefill], req.Chains)
+	}
+	return Decision{
+		Decode:      pool.Workers[choice.decode],
+		Prefill:     pool.Workers[choice.prefill],
+		Mode:        choice.mode,
+		Matched:     choice.overlap.Total(),
+		Best:        choice.best,
+		Total:       len(req.Chains),
+		Reservation: reservation,
+	}, nil
+}
+
+// choice is the outcome of choose. decode < 0 means none.
+type choice struct {
+	decode, prefill int
+	mode            Mode
+	overlap         index.Depth // of prefill
+	best            int
+	outside         int // workers that could decode, but for the subset
+}
+
+func (c *choice) err() error {
+	if c.outside > 0 {
+		return ErrSubset
+	}
+	return ErrNoWorkers
+}
+
+// choose compares the best pair with the best aggregated worker. The caller
+// holds the load lock.
+func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) int, s *Scratch) choice {
+	var prefill, decode, aggregated least
+	c := choice{decode: -1}
+	prefillOutside := false
+	s.Candidates = s.Candidates[:0]
+	for i := range pool.Workers {
+		w := &pool.Workers[i]
+		inside := req.Subset.Has(w.Endpoint)
+		depth := s.match.Depth(pool.slots[i])
+		if w.Role != fleet.Decode {
+			c.best = max(c.best, depth.Total())
+		}
+		if !inside {
+			if w.Role == fleet.Prefill {
+				prefillOutside = true
+			} else {
+				c.outside++
+			}
+			continue
+		}
+		var t Terms
+		switch w.Role {
+		case fleet.Prefill:
+			t = prefillTerms(pool.loads[i].Figures, depth, req.Tokens, p.blockSize)
+			t.Worker = i
+			prefill.offer(t, random)
+		case fleet.Decode:
+			t = decodeTerms(pool.loads[i].Figures, blocks)
+			t.Worker = i
+			decode.offer(t, random)
+		case fleet.Aggregated:
+			t = aggregatedTerms(pool.loads[i].Figures, depth, req.Tokens, blocks, p.blockSize)
+			t.Worker = i
+			aggregated.offer(t, random)
+		}
+		s.Candidates = append(s.Candidates, t)
+	}
+
+	pairCost := prefill.cost() + decode.cost()
+	switch {
+	case aggregated.n > 0 && (aggregated.cost() < pairCost || aggregated.cost() == pairCost && random(2) == 0):
+		c.decode, c.prefill, c.mode, c.overlap = aggregated.Worker, aggregated.Worker, OnAggregated, aggregated.Overlap
+	case decode.n > 0 && prefill.n > 0:
+		c.decode, c.prefill, c.mode, c.overlap = decode.Worker, prefill.Worker, Disaggregated, prefill.Overlap
+	case decode.n > 0:
+		c.decode, c.prefill, c.mode = decode.Worker, decode.Worker, NoPrefillReady
+		c.overlap = s.match.Depth(pool.slots[decode.Worker])
+		if prefillOutside {
+			c.mode = NoPrefillInSubset
+		}
+	}
+	return c
+}
+
+// least keeps the cheapest of the candidates offered, equal ones at random with
+// equal chances.
+type least struct {
+	Terms
+	n int // how many share the lowest cost
+}
+
+func (l *least) offer(t Terms, random func(int) int) {
+	switch {
+	case l.n == 0 || t.Cost < l.Cost:
+		l.Terms, l.n = t, 1
+	case t.Cost == l.Cost:
+		l.n++
+		if random(l.n) == 0 {
+			l.Terms = t
+		}
+	}
+}
+
+// cost is the lowest cost, or infinity without candidates.
+func (l *least) cost() float64 {
+	if l.n == 0 {
+		return math.Inf(1)
+	}
+	return l.Cost
+}
