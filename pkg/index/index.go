@@ -12,6 +12,9 @@ import (
 // ErrFull is returned by Register when the index holds MaxWorkers workers.
 var ErrFull = errors.New("the prefix index is full: 4096 workers")
 
+// ErrTier is returned by Apply for an event about a tier that does not exist.
+var ErrTier = errors.New("an event about an unknown storage tier")
+
 // quarantine is how many other slots are freed before a freed slot is used
 // again, so that a decision under way never credits a worker with the cache of
 // another that took over its slot.
@@ -150,12 +153,15 @@ func (x *Index) clear(r *rank) {
 }
 
 // Apply applies one event. It registers a worker it has not seen before, and
-// returns ErrFull, having done nothing, when there is no room for it.
+// returns ErrFull when there is no room for it, or ErrTier, having done nothing.
 //
 // A stored event whose parent the worker does not hold is skipped and counted:
 // its place in the prompt is unknown. A removal of an unknown block is counted
 // and the rest of the event applied.
 func (x *Index) Apply(ev *kvevent.Event) error {
+	if ev.Tier >= kvevent.NumTiers {
+		return ErrTier
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	r, err := x.register(fleet.Key{ID: ev.WorkerID, Rank: ev.Rank})

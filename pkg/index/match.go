@@ -46,11 +46,21 @@ func (m *Match) reset(t kvevent.Tier, n int) []uint32 {
 	return m.tiers[t]
 }
 
-// raise sets a slot's device depth to at least n blocks.
+// raise sets a slot's device depth to at least n blocks. Blocks that lower tiers
+// counted below n are on the device now, and count once.
 func (m *Match) raise(s Slot, n uint32) {
 	d := m.tiers[kvevent.Device]
-	if int(s) < len(d) && d[s] < n {
-		d[s] = n
+	if int(s) >= len(d) || d[s] >= n {
+		return
+	}
+	over := n - d[s]
+	d[s] = n
+	for t := kvevent.Host; t < kvevent.NumTiers; t++ {
+		if int(s) < len(m.tiers[t]) {
+			cut := min(over, m.tiers[t][s])
+			m.tiers[t][s] -= cut
+			over -= cut
+		}
 	}
 }
 
@@ -103,8 +113,12 @@ func (x *Index) Match(chains []block.Chain, m *Match) {
 	if len(x.tiers[kvevent.Device]) > 0 {
 		m.alive = walk(x.tiers[kvevent.Device], chains, slots, m.alive, func(s Slot, n uint32) { device[s] = n })
 	}
+	// All lower tiers are emptied before the first is counted: a count starts
+	// after all tiers above, and must not see the last lookup's.
 	for t := kvevent.Host; t < kvevent.NumTiers; t++ {
 		m.tiers[t] = m.tiers[t][:0]
+	}
+	for t := kvevent.Host; t < kvevent.NumTiers; t++ {
 		if len(x.tiers[t]) > 0 {
 			x.extend(t, chains, m)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/kvevent"
 )
 
 // maxGuessedChains bounds the memory of a Speculation: the chains of all
@@ -49,7 +50,8 @@ func NewSpeculation(ttl time.Duration) *Speculation {
 	return &Speculation{ttl: ttl, table: map[block.Chain]set{}, latest: map[guess]uint64{}}
 }
 
-// Record remembers that the worker in a slot is about to hold a prompt.
+// Record remembers that the worker in a slot is about to hold the blocks of
+// chains: those of a prompt, in order, that it does not hold on device yet.
 func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain) {
 	if g.ttl <= 0 || len(chains) == 0 || len(chains) > maxGuessedChains {
 		return
@@ -74,8 +76,8 @@ func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain) {
 	g.chains += len(e.chains)
 }
 
-// Merge raises the device depths of m to what is guessed. m must come from a
-// lookup of the same chains.
+// Merge raises the device depths of m by the blocks that are guessed to follow
+// what a worker holds. m must come from a lookup of the same chains.
 func (g *Speculation) Merge(now time.Time, chains []block.Chain, m *Match) {
 	if g.ttl <= 0 {
 		return
@@ -86,7 +88,26 @@ func (g *Speculation) Merge(now time.Time, chains []block.Chain, m *Match) {
 	if len(g.table) == 0 {
 		return
 	}
-	g.scratch = walk(g.table, chains, len(m.tiers[0]), g.scratch, m.raise)
+	device := m.tiers[kvevent.Device]
+	deepest := uint32(0)
+	for _, d := range device {
+		deepest = max(deepest, d)
+	}
+	for i, c := range chains {
+		depth := uint32(i)
+		holders, guessed := g.table[c]
+		if !guessed && depth >= deepest {
+			return // nobody can go on from here
+		}
+		for w := range len(holders.rest) + 1 {
+			eachBit(w, holders.word(w), func(s Slot) {
+				if int(s) < len(device) && device[s] == depth {
+					m.raise(s, depth+1)
+					deepest = max(deepest, depth+1)
+				}
+			})
+		}
+	}
 }
 
 // Forget drops every guess about a worker, as when it restarts or leaves.

@@ -50,6 +50,9 @@ type Request struct {
 	Tokens int           // prompt length in tokens, estimated when not known exactly
 	Chains []block.Chain // prefix chains of its full blocks; empty when the ids are not known
 	Subset Subset
+	// NoGuess keeps the prompt out of the guesses: the worker will hash it
+	// differently, as with images.
+	NoGuess bool
 }
 
 // Subset is the gateway's restriction of the candidates (endpoint-picker.md 1.4).
@@ -76,8 +79,8 @@ type Decision struct {
 }
 
 // Scratch is the memory of one decision at a time, for reuse. The zero value is
-// ready. After Pick, Candidates has every candidate's terms: prefill candidates,
-// then decode, then aggregated ones.
+// ready. After Pick, Candidates has every candidate's terms, in the order of the
+// snapshot.
 type Scratch struct {
 	Candidates []Terms
 	match      index.Match
@@ -112,6 +115,15 @@ func New(x *index.Index, guesses *index.Speculation, table *load.Table, blockSiz
 // when some workers got no place in the index: they are served by load alone.
 // Calls must not overlap.
 func (p *Picker) SetFleet(s *fleet.Snapshot) error {
+	// Those who left make room first. A decision under way may still look at the
+	// old pool: it then finds nothing held there, which does no harm.
+	prev := p.pool.Load()
+	for i, w := range prev.Workers {
+		if _, still := s.Index(w.Key); !still {
+			p.guesses.Forget(prev.slots[i])
+			p.index.Drop(w.Key)
+		}
+	}
 	next := &pool{Snapshot: s, slots: make([]index.Slot, len(s.Workers)), loads: make([]*load.Worker, len(s.Workers))}
 	var full error
 	for i, w := range s.Workers {
@@ -122,13 +134,7 @@ func (p *Picker) SetFleet(s *fleet.Snapshot) error {
 		next.slots[i] = slot
 		next.loads[i] = p.load.Worker(w.Key)
 	}
-	prev := p.pool.Swap(next)
-	for i, w := range prev.Workers {
-		if _, still := s.Index(w.Key); !still {
-			p.guesses.Forget(prev.slots[i])
-			p.index.Drop(w.Key)
-		}
-	}
+	p.pool.Store(next)
 	p.load.Retain(s)
 	return full
 }
@@ -163,8 +169,8 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 
 	// The guess belongs to the worker that computes the prompt and tells of it.
 	// A decode worker that has to prefill publishes no events to confirm it.
-	if choice.mode == Disaggregated || choice.mode == OnAggregated {
-		p.guesses.Record(now, pool.slots[choice.prefill], req.Chains)
+	if !req.NoGuess && (choice.mode == Disaggregated || choice.mode == OnAggregated) {
+		p.guesses.Record(now, pool.slots[choice.prefill], req.Chains[choice.overlap.Device:])
 	}
 	return Decision{
 		Decode:      pool.Workers[choice.decode],
@@ -242,6 +248,7 @@ func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) i
 	case decode.n > 0:
 		c.decode, c.prefill, c.mode = decode.Worker, decode.Worker, NoPrefillReady
 		c.overlap = s.match.Depth(pool.slots[decode.Worker])
+		c.best = max(c.best, c.overlap.Total())
 		if prefillOutside {
 			c.mode = NoPrefillInSubset
 		}

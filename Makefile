@@ -1,0 +1,125 @@
+# Everything a developer or CI runs. "make" alone lists the targets.
+
+SHELL := /usr/bin/env bash -o pipefail
+.DEFAULT_GOAL := help
+
+# What tests and the demo install (Envoy, Dynamo) goes here; git ignores it.
+export WARMPATH_CACHE ?= $(CURDIR)/.cache
+
+GO ?= go
+TOOL := $(GO) tool -modfile=hack/tools/go.mod
+GOLANGCI_LINT := $(TOOL) golangci-lint
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS ?= -s -w -X github.com/warmpath/warmpath/pkg/telemetry.version=$(VERSION)
+
+TEST_TIMEOUT ?= 20m
+RACE_COUNT ?= 50
+# Packages whose state is shared between goroutines.
+RACE_PACKAGES ?= ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/extproc/... ./pkg/eventplane/...
+BENCH_PACKAGES ?= ./pkg/block/... ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/prompt/... ./pkg/kvevent/...
+BENCH_COUNT ?= 6
+BENCH_ARGS ?=
+FUZZ_TIME ?= 30s
+DEMO_ARGS ?=
+
+CONTAINER_TOOL ?= docker
+IMG ?= warmpath/epp:$(VERSION)
+
+##@ General
+
+.PHONY: help
+help: ## List the targets.
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-zA-Z_-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+##@ Build and run
+
+.PHONY: build
+build: ## Build bin/epp and bin/warmpath, static.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/epp ./cmd/epp
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/warmpath ./cmd/warmpath
+
+.PHONY: demo
+demo: build ## Watch prefix routing work: NATS, workers, picker and Envoy on this machine (DEMO_ARGS).
+	bin/warmpath demo $(DEMO_ARGS)
+
+.PHONY: image
+image: ## Build the picker's container image (IMG, CONTAINER_TOOL).
+	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .
+
+.PHONY: clean
+clean: ## Remove what was built. What was installed stays in WARMPATH_CACHE.
+	rm -rf bin dist
+
+##@ Test
+
+.PHONY: test
+test: vet ## Run every test with the race detector, whole-system tests included.
+	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
+
+.PHONY: test-race
+test-race: ## Run the concurrent packages RACE_COUNT times with the race detector.
+	$(GO) test -race -count=$(RACE_COUNT) -timeout 60m $(RACE_PACKAGES)
+
+.PHONY: test-interop
+test-interop: ## Run against real Dynamo workers and frontends.
+	$(GO) test -race -count=1 -timeout $(TEST_TIMEOUT) -v ./test/interop/...
+
+.PHONY: bench
+bench: build ## Run the benchmarks: the core packages, then ext-proc round trips (BENCH_ARGS).
+	$(GO) test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) -timeout 60m $(BENCH_PACKAGES)
+	bin/warmpath bench extproc $(BENCH_ARGS)
+
+# go test fuzzes one target of one package at a time: find them by name.
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZ_TIME.
+	@set -eu; \
+	targets="$$(grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' api cmd hack pkg test | sed 's/:func /:/' | sort)"; \
+	test -n "$$targets" || { echo "no fuzz targets found" >&2; exit 1; }; \
+	for t in $$targets; do \
+		dir="./$$(dirname "$${t%%:*}")"; name="$${t##*:}"; \
+		echo "$$dir $$name"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) "$$dir"; \
+	done
+
+##@ Check
+
+.PHONY: fmt
+fmt: ## Format the code.
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: vet
+vet: ## Run go vet.
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: ## Run the linters, import directions included.
+	$(GOLANGCI_LINT) run
+
+.PHONY: lint-config
+lint-config: ## Check the linters' configuration.
+	$(GOLANGCI_LINT) config verify
+
+.PHONY: verify
+verify: ## Fail when generated files, formatting or go.mod are not as they should be.
+	@set -eu; tmp="$$(mktemp -d)"; trap 'rm -rf "$$tmp"' EXIT; \
+	$(GO) run ./hack/genschema -reference "$$tmp/config.md" -schemas "$$tmp/schema"; \
+	diff -u docs/reference/config.md "$$tmp/config.md" || { echo "run: make generate" >&2; exit 1; }; \
+	diff -ru config/schema "$$tmp/schema" || { echo "run: make manifests" >&2; exit 1; }; \
+	bad="$$(gofmt -l api cmd hack pkg test)"; \
+	test -z "$$bad" || { echo "not formatted, run make fmt:" >&2; echo "$$bad" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+##@ Generate
+
+.PHONY: generate
+generate: ## Write docs/reference from the Go types.
+	$(GO) run ./hack/genschema -reference docs/reference/config.md
+
+.PHONY: manifests
+manifests: ## Write config/schema (JSON Schemas for editors) from the Go types.
+	$(GO) run ./hack/genschema -schemas config/schema

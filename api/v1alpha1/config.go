@@ -1,0 +1,96 @@
+package v1alpha1
+
+// Values of apiVersion and kind that this package reads.
+const (
+	APIVersion               = "routing.warmpath.dev/v1alpha1"
+	KindEndpointPickerConfig = "EndpointPickerConfig"
+	KindWorkerList           = "WorkerList"
+)
+
+// EndpointPickerConfig is the configuration file of one picker process.
+//
+// Spec says how requests are routed. Everything that belongs to the process,
+// such as where it listens, stays outside Spec.
+type EndpointPickerConfig struct {
+	// APIVersion is the version of this file's format.
+	// +required
+	// +kubebuilder:validation:Enum=routing.warmpath.dev/v1alpha1
+	APIVersion string `json:"apiVersion"`
+
+	// Kind is the kind of this file.
+	// +required
+	// +kubebuilder:validation:Enum=EndpointPickerConfig
+	Kind string `json:"kind"`
+
+	// Server is about the process: where it listens, how it logs and stops.
+	Server ServerConfig `json:"server,omitzero"`
+
+	// Discovery says where the workers of the pool are found.
+	// +required
+	Discovery DiscoveryConfig `json:"discovery"`
+
+	// Spec says how requests are routed.
+	// +required
+	Spec RoutingPolicySpec `json:"spec"`
+}
+
+// ServerConfig is about the process: where it listens, how it logs and stops.
+type ServerConfig struct {
+	// ExtProcAddress is where Envoy's external processing streams arrive: gRPC
+	// without TLS. Form host:port; no host means all addresses, port 0 means any
+	// free port.
+	// +default=":9002"
+	ExtProcAddress string `json:"extProcAddress,omitempty"`
+
+	// HealthAddress serves the gRPC health protocol. Form host:port.
+	// +default=":9003"
+	HealthAddress string `json:"healthAddress,omitempty"`
+
+	// MetricsAddress serves /metrics (Prometheus), /healthz and /readyz over
+	// HTTP. Form host:port.
+	// +default=":9090"
+	MetricsAddress string `json:"metricsAddress,omitempty"`
+
+	// DrainTimeout is how long open streams may finish after SIGTERM. New ones
+	// are refused meanwhile. Range: above 0, at most 1h.
+	// +default="30s"
+	DrainTimeout Duration `json:"drainTimeout,omitzero"`
+
+	// MaxBodyBytes is the largest request body read, in bytes. A larger one is
+	// answered with 413.
+	// +default=67108864
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1073741824
+	MaxBodyBytes int64 `json:"maxBodyBytes,omitempty"`
+
+	// LogLevel is the lowest level that is logged.
+	// +default="info"
+	LogLevel LogLevel `json:"logLevel,omitempty"`
+}
+
+// LogLevel is the lowest level that is logged.
+type LogLevel string
+
+// Log levels, from most to least.
+const (
+	LogDebug LogLevel = "debug"
+	LogInfo  LogLevel = "info"
+	LogWarn  LogLevel = "warn"
+	LogError LogLevel = "error"
+)
+
+// DiscoveryConfig says where the workers of the pool are found.
+type DiscoveryConfig struct {
+	// File reads the workers from a watched file.
+	// +required
+	File FileDiscovery `json:"file"`
+}
+
+// FileDiscovery reads the workers from a watched file of kind WorkerList.
+type FileDiscovery struct {
+	// Path of the file. A relative path starts at the folder of the
+	// configuration file. The file is read again whenever it changes.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	Path string `json:"path"`
+}

@@ -1,0 +1,70 @@
+package v1alpha1
+
+import (
+	"cmp"
+	"time"
+)
+
+// Default fills every field that is zero with its default. What has no default,
+// such as the URL of NATS, is left as it is.
+func (c *EndpointPickerConfig) Default() {
+	set(&c.APIVersion, APIVersion)
+	set(&c.Kind, KindEndpointPickerConfig)
+	s := &c.Server
+	set(&s.ExtProcAddress, ":9002")
+	set(&s.HealthAddress, ":9003")
+	set(&s.MetricsAddress, ":9090")
+	set(&s.DrainTimeout, Duration{30 * time.Second})
+	set(&s.MaxBodyBytes, 64<<20)
+	set(&s.LogLevel, LogInfo)
+	c.Spec.Default()
+}
+
+// Default fills every field that is zero with its default.
+func (s *RoutingPolicySpec) Default() {
+	set(&s.BlockSize, 16)
+	r := &s.Roles
+	setList(&r.Labels, "nvidia.com/dynamo-component-type", "nvidia.com/dynamo-sub-component-type", "DYN_COMPONENT", "llm-d.ai/role")
+	setList(&r.Prefill, "prefill")
+	setList(&r.Decode, "decode")
+	setList(&r.Aggregated, "worker", "backend", "both", "prefill-decode")
+	if s.EventPlane.SpeculationTTL == nil {
+		s.EventPlane.SpeculationTTL = &Duration{5 * time.Second}
+	}
+	set(&s.EventPlane.NATS.Name, "warmpath")
+	e := &s.Tokenizer.Engine
+	set(&e.Protocol, TokenizeAuto)
+	set(&e.Timeout, Duration{500 * time.Millisecond})
+	set(&e.Breaker.Failures, 5)
+	set(&e.Breaker.Cooldown, Duration{5 * time.Second})
+	s.Handoff.Default()
+}
+
+// Default sets the preset, unless headers take its place.
+func (h *HandoffSpec) Default() {
+	if len(h.Headers) == 0 {
+		set(&h.Preset, HandoffDefault)
+	}
+}
+
+// Default fills every field that is zero with its default.
+func (l *WorkerList) Default() {
+	set(&l.APIVersion, APIVersion)
+	set(&l.Kind, KindWorkerList)
+	for i := range l.Workers {
+		w := &l.Workers[i]
+		set(&w.DataParallelSize, max(1, len(w.Ports)))
+		if w.Ready == nil {
+			w.Ready = new(true)
+		}
+	}
+}
+
+func set[T comparable](field *T, def T) { *field = cmp.Or(*field, def) }
+
+// setList fills a nil list. An empty one was written on purpose.
+func setList(field *[]string, def ...string) {
+	if *field == nil {
+		*field = def
+	}
+}

@@ -1,0 +1,200 @@
+package v1alpha1
+
+// RoutingPolicySpec says how the requests of a pool are routed. It holds nothing
+// that belongs to one process.
+type RoutingPolicySpec struct {
+	// BlockSize is the number of tokens in one KV block. It must be the block
+	// size of the engines: with any other value no prefix ever matches.
+	// +default=16
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65536
+	BlockSize int `json:"blockSize,omitempty"`
+
+	// Eagle says that the engines run EAGLE speculative decoding, which makes
+	// every block hash cover one token more than the block.
+	// +default=false
+	Eagle bool `json:"eagle,omitempty"`
+
+	// Adapters are the model names that are LoRA adapters. Their blocks are
+	// hashed with the adapter's name, as the engines do, so that a prefix of one
+	// adapter never counts for another.
+	// +default=[]
+	Adapters []string `json:"adapters,omitempty"`
+
+	// Roles says how a worker's labels become its role.
+	Roles RolesSpec `json:"roles,omitzero"`
+
+	// EventPlane is where the KV-cache events of the workers come from.
+	// +required
+	EventPlane EventPlaneSpec `json:"eventPlane"`
+
+	// Tokenizer says how text prompts become token ids.
+	Tokenizer TokenizerSpec `json:"tokenizer,omitzero"`
+
+	// Handoff names the headers that tell the decode worker which prefill worker
+	// was picked.
+	Handoff HandoffSpec `json:"handoff,omitzero"`
+}
+
+// RolesSpec says how a worker's labels become its role. The labels are read in
+// order and the first whose value is in one of the lists decides, except that a
+// word for prefill or decode on any of the labels wins over a word for
+// aggregated: operators put "worker" on one label and "prefill" on the next.
+// A worker with none of the words is aggregated.
+type RolesSpec struct {
+	// Labels are the names of the labels that carry the role, in order.
+	// +default=["nvidia.com/dynamo-component-type","nvidia.com/dynamo-sub-component-type","DYN_COMPONENT","llm-d.ai/role"]
+	// +kubebuilder:validation:MinItems=1
+	Labels []string `json:"labels,omitzero"`
+
+	// Prefill lists the label values of workers that only prefill.
+	// +default=["prefill"]
+	Prefill []string `json:"prefill,omitzero"`
+
+	// Decode lists the label values of workers that decode for others.
+	// +default=["decode"]
+	Decode []string `json:"decode,omitzero"`
+
+	// Aggregated lists the label values of workers that do both.
+	// +default=["worker","backend","both","prefill-decode"]
+	Aggregated []string `json:"aggregated,omitzero"`
+}
+
+// EventPlaneSpec is where the KV-cache events of the workers come from.
+type EventPlaneSpec struct {
+	// NATS is the message bus on which the workers publish.
+	NATS NATSSpec `json:"nats,omitzero"`
+
+	// Disabled turns events off: requests are then routed by load alone.
+	// +default=false
+	Disabled bool `json:"disabled,omitempty"`
+
+	// SpeculationTTL is how long a decision's guess, that its prefill worker will
+	// hold the prompt, counts before events confirm it. 0s turns guessing off.
+	// Range: 0 to 1h.
+	// +default="5s"
+	SpeculationTTL *Duration `json:"speculationTTL,omitempty"`
+}
+
+// NATSSpec is a connection to NATS.
+type NATSSpec struct {
+	// URL of the servers: nats://, tls://, ws:// or wss://, several separated by
+	// commas. Required unless the event plane is disabled.
+	URL string `json:"url,omitempty"`
+
+	// Namespace is Dynamo's base namespace, without the hash that the operator
+	// appends per roll-out. Only events of this namespace count. Empty means all
+	// namespaces.
+	// +default=""
+	Namespace string `json:"namespace,omitempty"`
+
+	// Name is how this client shows up in the server's list of connections.
+	// +default="warmpath"
+	Name string `json:"name,omitempty"`
+}
+
+// TokenizerSpec says how text prompts become token ids. Prompts that already
+// are token ids need none of it.
+type TokenizerSpec struct {
+	// Engine asks an engine's HTTP endpoint for the token ids of a prompt.
+	Engine EngineTokenizerSpec `json:"engine,omitzero"`
+
+	// Disabled turns tokenization off: text prompts are then routed by load
+	// alone.
+	// +default=false
+	Disabled bool `json:"disabled,omitempty"`
+}
+
+// EngineTokenizerSpec asks an engine's HTTP endpoint for the token ids of a
+// prompt. A request whose prompt cannot be tokenized in time is still routed, by
+// load alone.
+type EngineTokenizerSpec struct {
+	// URLs are the base URLs of the engines that are asked, http:// or https://.
+	// Empty means the pool's own decode and aggregated workers.
+	// +default=[]
+	URLs []string `json:"urls,omitempty"`
+
+	// Protocol is the endpoint that is used.
+	// +default="Auto"
+	Protocol TokenizeProtocol `json:"protocol,omitempty"`
+
+	// Timeout is the most time one prompt may take. Range: above 0, at most 1m.
+	// +default="500ms"
+	Timeout Duration `json:"timeout,omitzero"`
+
+	// Breaker stops asking an engine that keeps failing.
+	Breaker BreakerSpec `json:"breaker,omitzero"`
+}
+
+// TokenizeProtocol is the endpoint that is asked for token ids.
+type TokenizeProtocol string
+
+// Protocols of engines.
+const (
+	TokenizeAuto     TokenizeProtocol = "Auto"     // Render where the engine has it, else Tokenize
+	TokenizeRender   TokenizeProtocol = "Render"   // /v1/chat/completions/render and /v1/completions/render
+	TokenizeTokenize TokenizeProtocol = "Tokenize" // /tokenize
+)
+
+// BreakerSpec stops asking an engine that keeps failing.
+type BreakerSpec struct {
+	// Failures is the number of failures in a row after which an engine is no
+	// longer asked.
+	// +default=5
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	Failures int `json:"failures,omitempty"`
+
+	// Cooldown is how long it is then left alone. Range: above 0, at most 1h.
+	// +default="5s"
+	Cooldown Duration `json:"cooldown,omitzero"`
+}
+
+// HandoffSpec names the headers that tell the decode worker which prefill worker
+// was picked. Preset and Headers exclude each other.
+type HandoffSpec struct {
+	// Preset is a ready-made set of headers. Not allowed together with headers.
+	// +default="Default"
+	Preset HandoffPreset `json:"preset,omitempty"`
+
+	// Headers is the full list of headers, instead of a preset.
+	Headers []HandoffHeader `json:"headers,omitempty"`
+}
+
+// HandoffPreset is a ready-made set of handoff headers.
+type HandoffPreset string
+
+// Presets.
+const (
+	HandoffDefault HandoffPreset = "Default" // x-prefiller-host-port: the prefill worker's ip:port
+	HandoffDynamo  HandoffPreset = "Dynamo"  // the instance-id, rank, mode and request-id headers of Dynamo frontends in direct mode
+	HandoffNone    HandoffPreset = "None"    // no handoff header
+)
+
+// HandoffHeader is one header of the handoff.
+type HandoffHeader struct {
+	// Name of the header, lower case. Copies sent by clients are removed.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+
+	// Value is what the header says.
+	// +required
+	Value HandoffValue `json:"value"`
+}
+
+// HandoffValue is what a handoff header says.
+type HandoffValue string
+
+// Values of handoff headers. The prefill values are only sent when a prefill
+// worker was picked.
+const (
+	PrefillEndpoint   HandoffValue = "PrefillEndpoint"   // ip:port of the prefill worker
+	PrefillInstanceID HandoffValue = "PrefillInstanceID" // Dynamo worker id of the prefill worker, decimal
+	PrefillRank       HandoffValue = "PrefillRank"       // data-parallel rank of the prefill worker
+	DecodeEndpoint    HandoffValue = "DecodeEndpoint"    // ip:port of the decode worker
+	DecodeInstanceID  HandoffValue = "DecodeInstanceID"  // Dynamo worker id of the decode worker, decimal
+	DecodeRank        HandoffValue = "DecodeRank"        // data-parallel rank of the decode worker
+	RoutingMode       HandoffValue = "RoutingMode"       // Dynamo's word for an aggregated or split request
+	RequestID         HandoffValue = "RequestID"         // a UUID made for this request
+)

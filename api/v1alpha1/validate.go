@@ -1,0 +1,230 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	maxBlockSize = 65536
+	maxBody      = 1 << 30
+	maxRanks     = 1024
+)
+
+// Validate checks a configuration whose defaults are filled in. The error joins
+// one [FieldError] per problem.
+func (c *EndpointPickerConfig) Validate() error { return c.problems().join() }
+
+// Validate checks a spec whose defaults are filled in. Paths start at the spec.
+func (s *RoutingPolicySpec) Validate() error {
+	var p problems
+	s.check(&p, "")
+	return p.join()
+}
+
+func (c *EndpointPickerConfig) problems() problems {
+	var p problems
+	header(&p, c.APIVersion, c.Kind, KindEndpointPickerConfig)
+	c.Server.check(&p)
+	if c.Discovery.File.Path == "" {
+		p.add("discovery.file.path", "required: the file that lists the workers")
+	}
+	c.Spec.check(&p, "spec")
+	return p
+}
+
+func header(p *problems, version, kind, want string) {
+	if version != APIVersion {
+		p.add("apiVersion", "must be %s, not %q", APIVersion, version)
+	}
+	if kind != want {
+		p.add("kind", "must be %s, not %q", want, kind)
+	}
+}
+
+func (s *ServerConfig) check(p *problems) {
+	used := map[string]string{}
+	for _, l := range []struct{ path, addr string }{
+		{"server.extProcAddress", s.ExtProcAddress},
+		{"server.healthAddress", s.HealthAddress},
+		{"server.metricsAddress", s.MetricsAddress},
+	} {
+		if _, port, err := splitListen(l.addr); err != nil {
+			p.add(l.path, "%s", err)
+		} else if other := used[l.addr]; other != "" && port != 0 {
+			p.add(l.path, "%s is already used by %s", l.addr, other)
+		}
+		used[l.addr] = l.path
+	}
+	checkDuration(p, "server.drainTimeout", s.DrainTimeout, 1, time.Hour)
+	if s.MaxBodyBytes < 1 || s.MaxBodyBytes > maxBody {
+		p.add("server.maxBodyBytes", "must be 1 to %d bytes, not %d", maxBody, s.MaxBodyBytes)
+	}
+	checkEnum(p, "server.logLevel", s.LogLevel, LogDebug, LogInfo, LogWarn, LogError)
+}
+
+func splitListen(addr string) (host string, port uint16, err error) {
+	host, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not an address to listen on; write host:port or :port", addr)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q has no port from 0 to 65535", addr)
+	}
+	return host, uint16(n), nil
+}
+
+func (s *RoutingPolicySpec) check(p *problems, path string) {
+	if s.BlockSize < 1 || s.BlockSize > maxBlockSize {
+		p.add(join(path, "blockSize"), "must be 1 to %d tokens, not %d", maxBlockSize, s.BlockSize)
+	}
+	distinct(p, map[string]string{}, join(path, "adapters"), s.Adapters)
+	s.Roles.check(p, join(path, "roles"))
+	s.EventPlane.check(p, join(path, "eventPlane"))
+	s.Tokenizer.Engine.check(p, join(path, "tokenizer.engine"))
+	s.Handoff.check(p, join(path, "handoff"))
+}
+
+func (r *RolesSpec) check(p *problems, path string) {
+	if len(r.Labels) == 0 {
+		p.add(path+".labels", "must name at least one label")
+	}
+	distinct(p, map[string]string{}, path+".labels", r.Labels)
+	// One set for the three lists: a word must not mean two roles.
+	words := map[string]string{}
+	distinct(p, words, path+".prefill", r.Prefill)
+	distinct(p, words, path+".decode", r.Decode)
+	distinct(p, words, path+".aggregated", r.Aggregated)
+}
+
+// distinct adds list to seen and reports empty words and repeated ones.
+func distinct(p *problems, seen map[string]string, path string, list []string) {
+	for i, w := range list {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if w == "" {
+			p.add(at, "must not be empty")
+		} else if first, dup := seen[w]; dup {
+			p.add(at, "%q is already in %s", w, first)
+		} else {
+			seen[w] = at
+		}
+	}
+}
+
+func (e *EventPlaneSpec) check(p *problems, path string) {
+	if e.SpeculationTTL != nil {
+		checkDuration(p, path+".speculationTTL", *e.SpeculationTTL, 0, time.Hour)
+	}
+	n := e.NATS
+	if n.URL == "" {
+		if !e.Disabled {
+			p.add(path+".nats.url", "required, such as nats://127.0.0.1:4222; for routing by load alone set eventPlane.disabled")
+		}
+	} else {
+		list := strings.Split(n.URL, ",")
+		for i, u := range list {
+			name := "the URL"
+			if len(list) > 1 {
+				name = fmt.Sprintf("URL %d of %d", i+1, len(list))
+			}
+			checkURL(p, path+".nats.url", name, strings.TrimSpace(u), "nats", "tls", "ws", "wss")
+		}
+	}
+	if strings.ContainsAny(n.Namespace, " \t\r\n*>") {
+		p.add(path+".nats.namespace", "%q must be one plain name, without spaces, * or >", n.Namespace)
+	}
+}
+
+// checkURL checks a base URL. It never repeats the URL: it may hold a password.
+func checkURL(p *problems, path, name, raw string, schemes ...string) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Hostname() == "":
+		p.add(path, "%s has no scheme or no host; write it like %s://host:port", name, schemes[0])
+	case !slices.Contains(schemes, u.Scheme):
+		p.add(path, "%s has the scheme %q; use one of %s", name, u.Scheme, strings.Join(schemes, ", "))
+	case u.RawQuery != "" || u.Fragment != "":
+		p.add(path, "%s must not have a query or fragment", name)
+	}
+}
+
+func (e *EngineTokenizerSpec) check(p *problems, path string) {
+	for i, u := range e.URLs {
+		checkURL(p, fmt.Sprintf("%s.urls[%d]", path, i), "the URL", u, "http", "https")
+	}
+	checkEnum(p, path+".protocol", e.Protocol, TokenizeAuto, TokenizeRender, TokenizeTokenize)
+	checkDuration(p, path+".timeout", e.Timeout, 1, time.Minute)
+	if n := e.Breaker.Failures; n < 1 || n > 1_000_000 {
+		p.add(path+".breaker.failures", "must be 1 to 1000000, not %d", n)
+	}
+	checkDuration(p, path+".breaker.cooldown", e.Breaker.Cooldown, 1, time.Hour)
+}
+
+// reservedHeaders have an owner already: Envoy, HTTP or the endpoint picker
+// protocol.
+var reservedHeaders = []string{
+	"host", "content-length", "content-type", "transfer-encoding", "connection", "te", "upgrade", "authorization",
+	"x-gateway-destination-endpoint", "x-gateway-destination-endpoint-subset", "x-gateway-destination-endpoint-served",
+}
+
+func (h *HandoffSpec) check(p *problems, path string) {
+	if len(h.Headers) == 0 {
+		checkEnum(p, path+".preset", h.Preset, HandoffDefault, HandoffDynamo, HandoffNone)
+		return
+	}
+	if h.Preset != "" {
+		p.add(path+".preset", "not allowed together with headers; keep one of the two")
+	}
+	seen := map[string]string{}
+	for i, hd := range h.Headers {
+		at := fmt.Sprintf("%s.headers[%d]", path, i)
+		name := strings.ToLower(hd.Name)
+		switch {
+		case !isHeaderName(hd.Name):
+			p.add(at+".name", "%q is not a header name; use lower-case letters, digits and -", hd.Name)
+		case slices.Contains(reservedHeaders, name):
+			p.add(at+".name", "%s is used for something else; choose another header", name)
+		case seen[name] != "":
+			p.add(at+".name", "%s is already in %s", name, seen[name])
+		}
+		seen[name] = at
+		checkEnum(p, at+".value", hd.Value, PrefillEndpoint, PrefillInstanceID, PrefillRank,
+			DecodeEndpoint, DecodeInstanceID, DecodeRank, RoutingMode, RequestID)
+	}
+}
+
+func isHeaderName(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
+}
+
+func checkEnum[T ~string](p *problems, path string, got T, known ...T) {
+	if slices.Contains(known, got) {
+		return
+	}
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = string(k)
+	}
+	if got == "" {
+		p.add(path, "required: one of %s", strings.Join(names, ", "))
+		return
+	}
+	p.add(path, "%q is not known (%s)", got, suggest(string(got), names))
+}
+
+func checkDuration(p *problems, path string, got Duration, least, most time.Duration) {
+	if got.Duration >= least && got.Duration <= most {
+		return
+	}
+	if least > 0 {
+		p.add(path, "must be above 0 and at most %s, not %s", most, got)
+		return
+	}
+	p.add(path, "must be 0 to %s, not %s", most, got)
+}

@@ -1,0 +1,59 @@
+package v1alpha1
+
+// WorkerList is the file that lists the workers of a pool, for file discovery.
+type WorkerList struct {
+	// APIVersion is the version of this file's format.
+	// +required
+	// +kubebuilder:validation:Enum=routing.warmpath.dev/v1alpha1
+	APIVersion string `json:"apiVersion"`
+
+	// Kind is the kind of this file.
+	// +required
+	// +kubebuilder:validation:Enum=WorkerList
+	Kind string `json:"kind"`
+
+	// Workers of the pool. Required, so that a half-written file does not empty a
+	// pool; write [] for a pool with no worker.
+	// +required
+	Workers []WorkerSpec `json:"workers"`
+}
+
+// WorkerSpec is one engine process, with one or more data-parallel ranks.
+type WorkerSpec struct {
+	// Name of the worker, unique in the file: the pod's name where there are
+	// pods.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+
+	// Address is the IPv4 or IPv6 address that requests are sent to. Host names
+	// are not resolved.
+	// +required
+	Address string `json:"address"`
+
+	// Ports that the worker listens on, 1 to 65535. With several, data-parallel
+	// rank i listens on the i-th.
+	// +required
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1024
+	Ports []int `json:"ports"`
+
+	// Labels of the worker; spec.roles finds its role in them.
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// DataParallelSize is the number of data-parallel ranks. With one port all of
+	// them are behind it; with several it is the number of ports. Left out: the
+	// number of ports.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1024
+	DataParallelSize int `json:"dataParallelSize,omitempty"`
+
+	// WorkerID is the id under which the worker publishes events, 0 to 2^64-1.
+	// Left out: computed from the name, as Dynamo does for pods.
+	WorkerID *WorkerID `json:"workerID,omitempty"`
+
+	// Ready says whether the worker takes requests. One that is not is left out
+	// of the pool.
+	// +default=true
+	Ready *bool `json:"ready,omitempty"`
+}

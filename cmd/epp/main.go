@@ -1,0 +1,98 @@
+// Command epp is warmpath's endpoint picker: an Envoy ext-proc server.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/app"
+	"github.com/warmpath/warmpath/pkg/discovery"
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/telemetry"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := command().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "epp:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var config, logFormat string
+	root := &cobra.Command{
+		Use:   "epp --config FILE",
+		Short: "Pick the prefill and the decode worker of every LLM request",
+		Long: `epp is an Envoy external processor. For every request that a gateway asks about
+it picks the worker whose KV cache already holds the longest part of the prompt,
+weighed against load, and names it in x-gateway-destination-endpoint. In a
+prefill/decode pool it also names the prefill worker, in the handoff headers.
+
+Everything is in one configuration file. A small one:
+
+  apiVersion: routing.warmpath.dev/v1alpha1
+  kind: EndpointPickerConfig
+  discovery:
+    file: {path: workers.yaml}
+  spec:
+    blockSize: 16
+    eventPlane:
+      nats: {url: "nats://127.0.0.1:4222"}
+
+Check it first with: epp validate --config FILE
+All fields: docs/reference/config.md`,
+		Example: "  epp --config epp.yaml\n  epp validate --config epp.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return app.Serve(cmd.Context(), config, logFormat, cmd.ErrOrStderr())
+		},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       telemetry.Version(),
+	}
+	root.PersistentFlags().StringVar(&config, "config", "", "configuration file, kind EndpointPickerConfig")
+	root.Flags().StringVar(&logFormat, "log-format", "text", "text or json")
+	root.AddCommand(&cobra.Command{
+		Use:   "validate --config FILE",
+		Short: "Check a configuration file and the list of workers it names",
+		Long: `Reads a configuration file and the list of workers that it names, and reports
+everything that is wrong with them, with file, line and field. Starts nothing.
+Exits with 0 when all is well and with 1 when not.`,
+		Example: "  epp validate --config epp.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			summary, err := validate(config)
+			if err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), summary)
+			}
+			return err
+		},
+	})
+	return root
+}
+
+// validate checks a configuration file and the files that it names.
+func validate(config string) (summary string, err error) {
+	if config == "" {
+		return "", app.ErrNoConfig
+	}
+	cfg, err := v1alpha1.Load(config)
+	if err != nil {
+		return "", err
+	}
+	pool, err := discovery.Load(cfg.Discovery.File.Path, fleet.RoleRules(cfg.Spec.Roles))
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s is valid: %d prefill, %d decode, %d aggregated workers are ready in %s", config,
+		pool.Count(fleet.Prefill), pool.Count(fleet.Decode), pool.Count(fleet.Aggregated), cfg.Discovery.File.Path), nil
+}

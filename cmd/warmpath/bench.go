@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warmpath/warmpath/cmd/warmpath/internal/bench"
+)
+
+func benchCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the picker on this machine",
+		Long:  "Measure the picker on this machine. docs/benchmarks.md has results and says how to read them.",
+	}
+	cfg := bench.Config{}
+	var output string
+	c := &cobra.Command{
+		Use:   "extproc",
+		Short: "Latency, throughput, CPU and memory of the ext-proc round trip",
+		Long: `Measures how long a request waits for its decision: ext-proc headers and body in,
+header mutation out, over gRPC on loopback. Prompts are token ids; 256
+conversations share 16 system prompts; the index holds four fifths of each
+prompt. The picker runs as a process of its own, so CPU and memory are its own;
+the clients share the machine with it, so compare CPU per request rather than
+requests per second.
+
+Beside every cell runs a floor: a picker that looks at nothing and sends the
+body back. The ratio to it is what looking costs.`,
+		Example: "  warmpath bench extproc\n  warmpath bench extproc --bodies 16384 --streams 32 --workers 64 -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch output {
+			case "json":
+				cfg.JSON = true
+			case "table":
+			default:
+				return fmt.Errorf("--output %q is not table or json", output)
+			}
+			if cfg.Rounds < 1 || cfg.Duration <= 0 {
+				return errors.New("--rounds and --duration must be positive")
+			}
+			cfg.Out, cfg.Progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return bench.ExtProc(cmd.Context(), cfg)
+		},
+	}
+	f := c.Flags()
+	f.IntSliceVar(&cfg.Bodies, "bodies", []int{1 << 10, 16 << 10, 128 << 10}, "body sizes, bytes")
+	f.IntSliceVar(&cfg.Streams, "streams", []int{1, 32, 256}, "requests at once")
+	f.IntSliceVar(&cfg.Workers, "workers", []int{8, 64}, "workers in the pool")
+	f.DurationVar(&cfg.Duration, "duration", 2*time.Second, "length of one measurement")
+	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per cell; the median counts")
+	f.StringVarP(&output, "output", "o", "table", "table or json")
+	parent.AddCommand(c, &cobra.Command{
+		Use:    "floor-server",
+		Short:  "The baseline that bench extproc compares with",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bench.FloorServer(cmd.Context(), cmd.ErrOrStderr())
+		},
+	})
+	return parent
+}

@@ -1,0 +1,200 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/discovery"
+	"github.com/warmpath/warmpath/pkg/eventplane"
+	"github.com/warmpath/warmpath/pkg/extproc"
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/load"
+	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/telemetry"
+)
+
+// App is one picker process.
+type App struct {
+	log      *slog.Logger
+	registry *prometheus.Registry
+	started  time.Time
+
+	index   *index.Index
+	guesses *index.Speculation
+	load    *load.Table
+	picker  *pick.Picker
+
+	workers *discovery.File
+	plane   *eventplane.Plane // nil when events are disabled
+	extproc *extproc.Server
+	admin   *http.Server
+
+	streams, health, metrics net.Listener
+
+	prefill prefillState
+}
+
+// New builds a picker and opens its listeners. cfg must be defaulted and valid,
+// as v1alpha1.Load returns it.
+func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
+	spec := &cfg.Spec
+	a := &App{
+		log:      log,
+		registry: telemetry.NewRegistry(),
+		started:  time.Now(),
+		index:    index.New(),
+		guesses:  index.NewSpeculation(guessTTL(spec)),
+		load:     load.NewTable(),
+	}
+	a.picker = pick.New(a.index, a.guesses, a.load, spec.BlockSize)
+	a.workers = &discovery.File{
+		Path:    cfg.Discovery.File.Path,
+		Roles:   fleet.RoleRules(spec.Roles),
+		Publish: a.setFleet,
+		Log:     log,
+	}
+	if err := a.buildEdges(cfg); err != nil {
+		return nil, err
+	}
+	a.registry.MustRegister((*collector)(a))
+	if err := a.listen(&cfg.Server); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// guessTTL is how long decisions are remembered. Without events nothing would
+// ever confirm a guess, so nothing is guessed.
+func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
+	if spec.EventPlane.Disabled || spec.EventPlane.SpeculationTTL == nil {
+		return 0
+	}
+	return spec.EventPlane.SpeculationTTL.Duration
+}
+
+func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
+	spec := &cfg.Spec
+	var err error
+	if !spec.EventPlane.Disabled {
+		a.plane, err = eventplane.New(eventplane.Config{
+			URL:       spec.EventPlane.NATS.URL,
+			Namespace: spec.EventPlane.NATS.Namespace,
+			Name:      spec.EventPlane.NATS.Name,
+			Index:     a.index,
+			Known:     func(k fleet.Key) bool { _, ok := a.picker.Fleet().Index(k); return ok },
+			Lost:      a.forget,
+			Log:       a.log,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	tokenizer, err := newTokenizer(&spec.Tokenizer, a.picker)
+	if err != nil {
+		return err
+	}
+	a.extproc, err = extproc.New(extproc.Config{
+		Picker:       a.picker,
+		Layout:       block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle},
+		Tokenizer:    tokenizer,
+		Adapters:     adapters(spec),
+		Handoff:      handoff(&spec.Handoff),
+		MaxBodyBytes: int(cfg.Server.MaxBodyBytes),
+		DrainTimeout: cfg.Server.DrainTimeout.Duration,
+		Ready:        a.ready,
+		Log:          a.log,
+		Registerer:   a.registry,
+	})
+	return err
+}
+
+func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {
+	for _, l := range []struct {
+		what, address string
+		to            *net.Listener
+	}{
+		{"extProcAddress", cfg.ExtProcAddress, &a.streams},
+		{"healthAddress", cfg.HealthAddress, &a.health},
+		{"metricsAddress", cfg.MetricsAddress, &a.metrics},
+	} {
+		if *l.to, err = net.Listen("tcp", l.address); err != nil {
+			a.Close()
+			return fmt.Errorf("server.%s: %w", l.what, err)
+		}
+	}
+	a.admin = &http.Server{Handler: a.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
+	return nil
+}
+
+// Close gives up the listeners of an app that is not going to run.
+func (a *App) Close() {
+	for _, l := range []net.Listener{a.streams, a.health, a.metrics} {
+		if l != nil {
+			l.Close()
+		}
+	}
+}
+
+// Addresses of the listeners, useful when the configuration asks for port 0.
+func (a *App) ExtProcAddr() net.Addr { return a.streams.Addr() }
+
+// HealthAddr is where gRPC health is served.
+func (a *App) HealthAddr() net.Addr { return a.health.Addr() }
+
+// MetricsAddr is where metrics and debug pages are served.
+func (a *App) MetricsAddr() net.Addr { return a.metrics.Addr() }
+
+// Run serves until ctx ends or a part fails, and returns when all parts have
+// stopped. The end of ctx is no error: requests under way are drained first
+// (extproc.Server.Run), while events and discovery go on.
+func (a *App) Run(ctx context.Context) error {
+	a.log.Info("serving", "ext_proc", a.ExtProcAddr().String(), "health", a.HealthAddr().String(),
+		"metrics", a.MetricsAddr().String(), "version", telemetry.Version())
+	// The other parts outlive the drain: they stop when extproc has.
+	rest, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, rest := errgroup.WithContext(rest)
+	serving, cut := context.WithCancel(ctx)
+	defer cut()
+	context.AfterFunc(rest, cut) // a part that fails ends the serving too
+
+	group.Go(func() error {
+		defer stop()
+		return a.extproc.Run(serving, a.streams, a.health)
+	})
+	group.Go(func() error { return a.workers.Run(rest) })
+	if a.plane != nil {
+		group.Go(func() error { return a.plane.Run(rest) })
+	}
+	group.Go(func() error {
+		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve metrics: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		<-rest.Done()
+		return a.admin.Close()
+	})
+	err := group.Wait()
+	a.log.Info("stopped")
+	return err
+}
+
+// forget drops what is guessed about a worker whose cache is gone.
+func (a *App) forget(k fleet.Key) {
+	if slot, ok := a.index.Lookup(k); ok {
+		a.guesses.Forget(slot)
+	}
+}

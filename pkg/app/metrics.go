@@ -1,0 +1,127 @@
+package app
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/load"
+)
+
+// collector shows the counts that index, event plane, pool and load keep anyway,
+// so that counting costs the hot path nothing.
+type collector App
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("warmpath_"+name, help, labels, nil)
+}
+
+var (
+	descWorkers     = desc("pool_workers", "Ready workers in the pool.", "role")
+	descEntries     = desc("index_entries", "Blocks in the prefix index, counted once per worker and tier.")
+	descHeld        = desc("worker_blocks", "Blocks that a worker holds according to its events.", "worker_id", "rank", "tier")
+	descIndexEvents = desc("index_blocks_total", "Blocks that events stored or removed, and what was odd about them.", "kind")
+
+	descConnected   = desc("event_plane_connected", "1 while connected to NATS.")
+	descDisconnects = desc("event_plane_disconnects_total", "Times the connection to NATS was lost.")
+	descMessages    = desc("event_messages_total", "Messages with KV-cache events, by component of their subject.", "component")
+	descOddMessages = desc("event_messages_odd_total", "Messages that could not be used, or not wholly.", "kind")
+
+	descEvents     = desc("worker_events_total", "Events applied, per worker.", "worker_id", "rank")
+	descGaps       = desc("worker_event_gaps_total", "Times that a worker's event ids jumped ahead.", "worker_id", "rank")
+	descMissed     = desc("worker_events_missed_total", "Events that those jumps skipped.", "worker_id", "rank")
+	descRestarts   = desc("worker_restarts_total", "Times that a worker's event ids started over.", "worker_id", "rank")
+	descDuplicates = desc("worker_events_duplicate_total", "Events that came again and were skipped.", "worker_id", "rank")
+	descRefused    = desc("worker_events_refused_total", "Events not kept: their worker is in no pool, or the index is full.", "worker_id", "rank")
+
+	descPrefillLoad = desc("worker_prefill_tokens", "Prompt tokens booked on a worker and not yet computed.", "worker_id", "rank")
+	descDecodeLoad  = desc("worker_decode_blocks", "KV blocks of the requests that decode on a worker.", "worker_id", "rank")
+	descRequests    = desc("worker_requests", "Requests that decode on a worker.", "worker_id", "rank")
+)
+
+// Describe sends nothing: the set of workers is not known beforehand, so the
+// collector is an unchecked one.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads all counts.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	pool := c.picker.Fleet()
+	for _, role := range []fleet.Role{fleet.Aggregated, fleet.Prefill, fleet.Decode} {
+		gauge(descWorkers, float64(pool.Count(role)), role.String())
+	}
+	c.load.Read(func(k fleet.Key, f load.Figures) {
+		id, rank := labelsOf(k)
+		gauge(descPrefillLoad, float64(f.PrefillTokens), id, rank)
+		gauge(descDecodeLoad, float64(f.DecodeBlocks), id, rank)
+		gauge(descRequests, float64(f.Requests), id, rank)
+	})
+	c.collectIndex(gauge, counter)
+	if c.plane != nil {
+		c.collectPlane(gauge, counter)
+	}
+}
+
+type emitGauge func(d *prometheus.Desc, v float64, labels ...string)
+
+type emitCounter func(d *prometheus.Desc, v uint64, labels ...string)
+
+func (c *collector) collectIndex(gauge emitGauge, counter emitCounter) {
+	s := c.index.Stats()
+	gauge(descEntries, float64(s.Entries))
+	counter(descIndexEvents, s.Stored, "stored")
+	counter(descIndexEvents, s.Duplicates, "duplicate")
+	counter(descIndexEvents, s.Replaced, "replaced")
+	counter(descIndexEvents, s.UnknownParents, "unknown_parent")
+	counter(descIndexEvents, s.Removed, "removed")
+	counter(descIndexEvents, s.UnknownRemovals, "unknown_removal")
+	counter(descIndexEvents, s.Cleared, "cleared")
+	for _, k := range c.index.Workers() {
+		id, rank := labelsOf(k)
+		for t, n := range c.index.Held(k) {
+			if t == int(kvevent.Device) || n > 0 {
+				gauge(descHeld, float64(n), id, rank, kvevent.Tier(t).String())
+			}
+		}
+	}
+}
+
+func (c *collector) collectPlane(gauge emitGauge, counter emitCounter) {
+	s := c.plane.Stats()
+	connected := 0.0
+	if s.Connected {
+		connected = 1
+	}
+	gauge(descConnected, connected)
+	counter(descDisconnects, s.Disconnects)
+	for component, n := range s.ByComponent {
+		counter(descMessages, n, component)
+	}
+	counter(descOddMessages, s.BadMessages, "bad")
+	counter(descOddMessages, s.OtherSpace, "other_namespace")
+	counter(descOddMessages, s.Dropped, "dropped")
+	counter(descOddMessages, s.Decode.BadEvents, "bad_event")
+	counter(descOddMessages, s.Decode.UnknownFields, "unknown_field")
+	counter(descOddMessages, s.Decode.UnknownTiers, "unknown_tier")
+	counter(descOddMessages, s.Decode.EmptyStores, "empty_store")
+	for k, w := range c.plane.Workers() {
+		id, rank := labelsOf(k)
+		counter(descEvents, w.Events, id, rank)
+		counter(descGaps, w.Gaps, id, rank)
+		counter(descMissed, w.Missed, id, rank)
+		counter(descRestarts, w.Restarts, id, rank)
+		counter(descDuplicates, w.Duplicates, id, rank)
+		counter(descRefused, w.Refused, id, rank)
+	}
+}
+
+func labelsOf(k fleet.Key) (id, rank string) {
+	return strconv.FormatUint(k.ID, 10), strconv.FormatUint(uint64(k.Rank), 10)
+}

@@ -1,0 +1,10 @@
+// Package eventplane listens to the workers' KV-cache events on NATS and keeps
+// the prefix index up to date.
+//
+// It hears every component of a namespace, in both generations of Dynamo's
+// subjects, so neither a move from aggregated to disaggregated nor a rolling
+// upgrade changes what arrives. What goes wrong on the way, it counts per
+// worker: gaps, restarts, duplicates. It never publishes. Start at [Plane].
+//
+// Rules: reference dynamo.md sections 1.2 to 1.4 and 9; dynamo-live.md.
+package eventplane

@@ -1,0 +1,99 @@
+package extproc
+
+import (
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+)
+
+// body collects a request body. The first chunk is kept as it came; only a
+// second one makes a copy, into memory sized after content-length.
+type body struct {
+	data     []byte
+	expected int
+	own      bool // data was allocated here, with room to grow
+}
+
+// maxUpfront bounds what is allocated on a client's word.
+const maxUpfront = 1 << 20
+
+func (b *body) expect(length int) { b.expected = min(max(length, 0), maxUpfront) }
+
+func (b *body) add(chunk []byte) {
+	switch {
+	case len(chunk) == 0:
+	case len(b.data) == 0:
+		b.data = chunk
+	case !b.own:
+		grown := make([]byte, 0, max(b.expected, 2*(len(b.data)+len(chunk))))
+		b.data, b.own = append(append(grown, b.data...), chunk...), true
+	default:
+		b.data = append(b.data, chunk...)
+	}
+}
+
+func (b *body) len() int { return len(b.data) }
+
+// bytes returns the whole body, never nil.
+func (b *body) bytes() []byte {
+	if b.data == nil {
+		return []byte{}
+	}
+	return b.data
+}
+
+func (b *body) free() { *b = body{} }
+
+type side uint8
+
+const (
+	requestSide side = iota
+	responseSide
+)
+
+// chunkMessages are the nested messages that carry a chunk, made once a stream.
+type chunkMessages struct {
+	made     bool
+	request  extprocv3.ProcessingResponse_RequestBody
+	response extprocv3.ProcessingResponse_ResponseBody
+	body     extprocv3.BodyResponse
+	common   extprocv3.CommonResponse
+	mutation extprocv3.BodyMutation
+	streamed extprocv3.BodyMutation_StreamedResponse
+	payload  extprocv3.StreamedBodyResponse
+}
+
+func (c *chunkMessages) make() {
+	c.made = true
+	c.streamed.StreamedResponse = &c.payload
+	c.mutation.Mutation = &c.streamed
+	c.common.BodyMutation = &c.mutation
+	c.body.Response = &c.common
+	c.request.RequestBody = &c.body
+	c.response.ResponseBody = &c.body
+}
+
+// echo sends body bytes back unchanged, in chunks that every gateway takes. An
+// empty body that ends the stream is one empty chunk; an empty one that does
+// not end it is acknowledged all the same.
+func (st *stream) echo(data []byte, last bool, where side) error {
+	if !st.chunk.made {
+		st.chunk.make()
+	}
+	if where == requestSide {
+		st.out.Response = &st.chunk.request
+	} else {
+		st.out.Response = &st.chunk.response
+	}
+	for {
+		n := min(len(data), maxChunk)
+		st.chunk.payload.Body = data[:n]
+		data = data[n:]
+		st.chunk.payload.EndOfStream = last && len(data) == 0
+		if err := st.send(&st.out); err != nil {
+			return err
+		}
+		if len(data) == 0 {
+			st.chunk.payload.Body = nil
+			return nil
+		}
+	}
+}

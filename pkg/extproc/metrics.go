@@ -1,0 +1,86 @@
+package extproc
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/warmpath/warmpath/pkg/pick"
+)
+
+type metrics struct {
+	streams         prometheus.Gauge
+	decisions       [pick.NumModes]prometheus.Counter
+	undecided       *prometheus.CounterVec
+	workers         *prometheus.CounterVec
+	blocks          *prometheus.CounterVec
+	matched         prometheus.Counter
+	best            prometheus.Counter
+	total           prometheus.Counter
+	prompts         *prometheus.CounterVec
+	tokenizerErrors prometheus.Counter
+	refusals        *prometheus.CounterVec
+	answers         *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "warmpath", Name: name, Help: help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	m := &metrics{
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "warmpath", Name: "streams", Help: "Open ext-proc streams, one per HTTP request under way.",
+		}),
+		undecided: counter("undecided_total", "Requests for which no worker could be picked.", "reason"),
+		workers:   counter("worker_decisions_total", "Times a worker was picked, by what it was picked for.", "worker", "rank", "for"),
+		blocks:    counter("prompt_blocks_total", "Blocks of prompts with known token ids: in all; held by the best worker of the pool; held by the worker picked to prefill.", "kind"),
+		prompts:   counter("prompts_total", "Prompts by where their token ids came from; unknown ones are routed by load alone.", "source"),
+		tokenizerErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "warmpath", Name: "tokenizer_errors_total", Help: "Prompts that could not be turned into token ids.",
+		}),
+		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
+		answers:  counter("responses_total", "Responses that went through the picker, by class of status.", "class"),
+	}
+	r.MustRegister(m.streams, m.tokenizerErrors)
+	modes := counter("decisions_total", "Decisions by mode. no_prefill_ready and no_prefill_in_subset mean that a decode worker has to compute the prompt.", "mode")
+	for mode := range m.decisions {
+		m.decisions[mode] = modes.WithLabelValues(pick.Mode(mode).String())
+	}
+	m.matched, m.best, m.total = m.blocks.WithLabelValues("matched"), m.blocks.WithLabelValues("best"), m.blocks.WithLabelValues("total")
+	return m
+}
+
+// decided counts the outcome of one decision.
+func (m *metrics) decided(d *pick.Decision, err error) {
+	if err != nil {
+		reason := "no_endpoint"
+		if errors.Is(err, pick.ErrSubset) {
+			reason = "subset"
+		}
+		m.undecided.WithLabelValues(reason).Inc()
+		return
+	}
+	m.decisions[d.Mode].Inc()
+	m.matched.Add(float64(d.Matched))
+	m.best.Add(float64(d.Best))
+	m.total.Add(float64(d.Total))
+	m.workers.WithLabelValues(d.Decode.Name, strconv.FormatUint(uint64(d.Decode.Rank), 10), "decode").Inc()
+	if d.Mode == pick.Disaggregated {
+		m.workers.WithLabelValues(d.Prefill.Name, strconv.FormatUint(uint64(d.Prefill.Rank), 10), "prefill").Inc()
+	}
+}
+
+func (m *metrics) refused(r refused) {
+	m.refusals.WithLabelValues(strconv.Itoa(int(r.status)), r.code).Inc()
+}
+
+func (m *metrics) answered(status string) {
+	class := "unknown"
+	if len(status) == 3 {
+		class = status[:1] + "xx"
+	}
+	m.answers.WithLabelValues(class).Inc()
+}

@@ -1,0 +1,199 @@
+package extproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/prompt"
+)
+
+// Tokenizer turns the prompt of a request body into token ids, exactly as the
+// engine will. It appends to dst, which it may keep or replace, and gives up
+// when ctx ends. Its error must not repeat the prompt.
+type Tokenizer interface {
+	Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error)
+}
+
+// Config is what a Server needs. Fields without a default are required.
+type Config struct {
+	Picker       *pick.Picker
+	Layout       block.Layout
+	Tokenizer    Tokenizer       // nil: only prompts given as token ids are matched
+	Adapters     map[string]bool // model names that are LoRA adapters
+	Handoff      Handoff         // nil: no handoff headers
+	MaxBodyBytes int             // default 64 MiB
+	DrainTimeout time.Duration   // default 30 s: see Run
+	Ready        func() error    // nil: always ready; an error says what is missing
+
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time // default time.Now
+	Random     func(n int) int  // default rand.IntN
+	RequestID  func() string    // default a random UUID
+}
+
+// Validate reports what cannot work, and fills in defaults.
+func (c *Config) Validate() error {
+	switch {
+	case c.Picker == nil:
+		return errors.New("extproc: no picker")
+	case c.Layout.Size < 1:
+		return fmt.Errorf("extproc: block size %d is less than 1", c.Layout.Size)
+	case c.Log == nil || c.Registerer == nil:
+		return errors.New("extproc: no logger or no registerer")
+	case c.MaxBodyBytes < 0 || c.DrainTimeout < 0:
+		return errors.New("extproc: a limit is negative")
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = 64 << 20
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 30 * time.Second
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Random == nil {
+		c.Random = rand.IntN
+	}
+	if c.RequestID == nil {
+		c.RequestID = uuid.NewString
+	}
+	return c.Handoff.Validate()
+}
+
+// Server is the ext-proc service of one picker.
+type Server struct {
+	extprocv3.UnimplementedExternalProcessorServer
+
+	cfg          Config
+	metrics      *metrics
+	routing      map[string]bool // headers no client may send
+	works        sync.Pool       // of *work
+	destinations sync.Map        // endpoint string to *structpb.Struct
+	draining     atomic.Bool
+	lastStream   atomic.Int64 // when a stream last began, Unix nanoseconds
+	tokenizerBad atomic.Bool
+}
+
+// New returns a server. It listens to nothing before Run.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registerer), routing: routingHeaders(cfg.Handoff)}
+	s.works.New = func() any { return &work{} }
+	return s, nil
+}
+
+// maxMessage bounds one gRPC message. In full duplex chunks are small; a
+// gateway that buffers sends a body as one message.
+func (c *Config) maxMessage() int { return c.MaxBodyBytes + 1<<20 }
+
+// quiet is how long no new stream must have come before a draining server stops
+// taking them.
+const quiet = time.Second
+
+// Run serves ext-proc on streams and the health service on health until ctx
+// ends, and closes both listeners.
+//
+// Then it drains: health says NOT_SERVING at once, so that gateways and
+// Kubernetes send new requests elsewhere; streams that still come are served
+// until none has come for a second; open ones may finish. What is open after
+// DrainTimeout is cut.
+func (s *Server) Run(ctx context.Context, streams, health net.Listener) error {
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(s.cfg.maxMessage()),
+		grpc.MaxConcurrentStreams(1 << 20), // Envoy multiplexes all requests over few connections
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.StreamInterceptor(s.stamp),
+		grpc.SharedWriteBuffer(true),
+	}
+	main, side := grpc.NewServer(options...), grpc.NewServer()
+	extprocv3.RegisterExternalProcessorServer(main, s)
+	healthv1.RegisterHealthServer(main, (*healthService)(s))
+	healthv1.RegisterHealthServer(side, (*healthService)(s))
+
+	failed := make(chan error, 2)
+	var wg sync.WaitGroup
+	wg.Go(func() { failed <- main.Serve(streams) })
+	wg.Go(func() { failed <- side.Serve(health) })
+	defer wg.Wait()
+	defer side.Stop()
+	defer main.Stop()
+
+	select {
+	case err := <-failed:
+		return fmt.Errorf("extproc: serve: %w", err)
+	case <-ctx.Done():
+	}
+	s.drain(main)
+	return nil
+}
+
+func (s *Server) stamp(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	s.lastStream.Store(time.Now().UnixNano())
+	return handler(srv, ss)
+}
+
+// drain lets main finish. It returns when all streams have ended or the drain
+// timeout is over.
+func (s *Server) drain(main *grpc.Server) {
+	s.draining.Store(true)
+	s.cfg.Log.Info("draining", "timeout", s.cfg.DrainTimeout)
+	deadline := time.After(s.cfg.DrainTimeout)
+	s.lastStream.Store(time.Now().UnixNano())
+	tick := time.NewTicker(quiet / 10)
+	defer tick.Stop()
+	for since := time.Duration(0); since < quiet; since = time.Since(time.Unix(0, s.lastStream.Load())) {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			s.cfg.Log.Warn("drain timeout is over while requests still come; cutting them", "timeout", s.cfg.DrainTimeout)
+			return
+		}
+	}
+	done := make(chan struct{})
+	go func() { // ends with Run: main.Stop makes GracefulStop return
+		main.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-deadline:
+		s.cfg.Log.Warn("drain timeout is over; cutting open streams", "timeout", s.cfg.DrainTimeout)
+		main.Stop()
+		<-done
+	}
+}
+
+// tokenizerFailed logs the first of a run of failures; metrics count them all.
+func (s *Server) tokenizerFailed(err error) {
+	s.metrics.tokenizerErrors.Inc()
+	if !s.tokenizerBad.Swap(true) {
+		s.cfg.Log.Warn("prompts cannot be turned into token ids; requests are routed by load until this ends", "error", err)
+	}
+}
+
+func (s *Server) tokenizerWorks() {
+	if s.tokenizerBad.Load() && s.tokenizerBad.Swap(false) {
+		s.cfg.Log.Info("prompts are turned into token ids again")
+	}
+}

@@ -1,0 +1,235 @@
+package index_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/kvevent"
+)
+
+// spec is the slow, obvious Speculation: a list of all that was recorded.
+type spec []specEntry
+
+type specEntry struct {
+	slot   index.Slot
+	chains []block.Chain
+	until  time.Time
+}
+
+// depth is how far guesses carry on from the first held blocks of a prompt.
+func (s spec) depth(now time.Time, slot index.Slot, chains []block.Chain, held int) int {
+	for n, c := range chains {
+		if n < held {
+			continue
+		}
+		if !slices.ContainsFunc(s, func(e specEntry) bool {
+			return e.slot == slot && now.Before(e.until) && slices.Contains(e.chains, c)
+		}) {
+			return n
+		}
+	}
+	return len(chains)
+}
+
+// merged is what a match becomes once the first guess blocks are expected on
+// the device: tiers below count only what lies beyond.
+func merged(d index.Depth, guess int) index.Depth {
+	ends := [...]int{d.Device, d.Device + d.Host, d.Device + d.Host + d.Disk, d.Total()}
+	for i := range ends {
+		ends[i] = max(ends[i], guess)
+	}
+	return index.Depth{Device: ends[0], Host: ends[1] - ends[0], Disk: ends[2] - ends[1], External: ends[3] - ends[2]}
+}
+
+// Slots in several words of the bitsets.
+var guessSlots = []index.Slot{0, 1, 63, 64, 127, 129}
+
+func TestSpeculationEqualsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x := index.New()
+		for id := range uint64(130) {
+			if _, err := x.Register(key(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := rapid.SliceOfN(rapid.Map(hashes, func(h uint64) block.Hash { return block.Hash(h) }), 1, 6)
+		for _, s := range guessSlots {
+			for tier := range kvevent.Tier(kvevent.NumTiers) {
+				ev := storedAll(uint64(s), tier, path.Draw(t, "held"))
+				if err := x.Apply(&ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		ttl := time.Duration(rapid.IntRange(0, 5).Draw(t, "ttl")) * time.Millisecond
+		g, twin := index.NewSpeculation(ttl), spec(nil)
+		now := time.Unix(1000, 0)
+		var m index.Match
+		advance := func(t *rapid.T) {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3).Draw(t, "ms")) * time.Millisecond)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"record": func(t *rapid.T) {
+				advance(t)
+				slot := rapid.SampledFrom(guessSlots).Draw(t, "slot")
+				chains := prompt(path.Draw(t, "path")...)
+				chains = chains[rapid.IntRange(0, len(chains)-1).Draw(t, "from"):]
+				g.Record(now, slot, chains)
+				twin = append(twin, specEntry{slot, slices.Clone(chains), now.Add(ttl)})
+				chains[0]++ // the caller reuses its buffer
+			},
+			"forget": func(t *rapid.T) {
+				slot := rapid.SampledFrom(guessSlots).Draw(t, "slot")
+				g.Forget(slot)
+				twin = slices.DeleteFunc(twin, func(e specEntry) bool { return e.slot == slot })
+			},
+			"merge": func(t *rapid.T) {
+				advance(t)
+				chains := prompt(path.Draw(t, "prompt")...)
+				x.Match(chains, &m)
+				before := map[index.Slot]index.Depth{}
+				for _, s := range guessSlots {
+					before[s] = m.Depth(s)
+				}
+				g.Merge(now, chains, &m)
+				for _, s := range guessSlots {
+					if got, want := m.Depth(s), merged(before[s], twin.depth(now, s, chains, before[s].Device)); got != want {
+						t.Fatalf("slot %d: %+v with guesses, want %+v (held: %+v)", s, got, want, before[s])
+					}
+				}
+				if got := m.Depth(2); got != device(0) {
+					t.Fatalf("a slot without guesses holds %+v", got)
+				}
+			},
+		})
+	})
+}
+
+// Rules of Speculation one by one. Slot 0 holds nothing; the prompt has three blocks.
+func TestSpeculationRules(t *testing.T) {
+	const ttl = time.Second
+	start := time.Unix(1000, 0)
+	long, other := prompt(1, 2, 3), prompt(1, 9)
+	for _, tc := range []struct {
+		name string
+		do   func(g *index.Speculation)
+		at   time.Duration // of the lookup
+		want int
+	}{
+		{"nothing recorded", func(*index.Speculation) {}, 0, 0},
+		{"recorded", func(g *index.Speculation) { g.Record(start, 0, long) }, 0, 3},
+		{"just before expiry", func(g *index.Speculation) { g.Record(start, 0, long) }, ttl - 1, 3},
+		{"at expiry", func(g *index.Speculation) { g.Record(start, 0, long) }, ttl, 0},
+		{"renewed", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start.Add(ttl/2), 0, long) }, ttl, 3},
+		{"renewed in part", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start.Add(ttl/2), 0, other) }, ttl, 1},
+		{"no chains", func(g *index.Speculation) { g.Record(start, 0, nil) }, 0, 0},
+		{"other slot", func(g *index.Speculation) { g.Record(start, 1, long) }, 0, 0},
+		{"forgotten", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start, 0, other); g.Forget(0) }, 0, 0},
+		{"another forgotten", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start, 1, long); g.Forget(1) }, 0, 3},
+		{"forgotten, then recorded", func(g *index.Speculation) {
+			g.Record(start, 0, long)
+			g.Forget(0)
+			g.Record(start.Add(ttl/2), 0, long)
+		}, ttl, 3},
+		{"clock steps back: the guess stays", func(g *index.Speculation) { g.Record(start.Add(ttl), 0, long); g.Record(start, 0, long) }, ttl, 3},
+		{"clock steps back: it still ends", func(g *index.Speculation) { g.Record(start.Add(ttl), 0, long); g.Record(start, 0, long) }, 2 * ttl, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			x := index.New()
+			mustRegister(t, x, 1)
+			mustRegister(t, x, 2)
+			g := index.NewSpeculation(ttl)
+			tc.do(g)
+			var m index.Match
+			x.Match(long, &m)
+			g.Merge(start.Add(tc.at), long, &m)
+			if got := m.Depth(0); got != device(tc.want) {
+				t.Errorf("holds %+v, want %d blocks on the device", got, tc.want)
+			}
+		})
+	}
+}
+
+// A guess about a slot that the lookup does not know is left out of it.
+func TestMergeIgnoresSlotsBeyondTheLookup(t *testing.T) {
+	x, g := index.New(), index.NewSpeculation(time.Second)
+	mustRegister(t, x, 1)
+	now, chains := time.Unix(1000, 0), prompt(1, 2)
+	for _, s := range []index.Slot{1, 64, index.MaxWorkers} {
+		g.Record(now, s, chains)
+	}
+	var m index.Match
+	x.Match(chains, &m)
+	g.Merge(now, chains, &m)
+	for _, s := range []index.Slot{0, 1, 64, index.MaxWorkers} {
+		if got := m.Depth(s); got != device(0) {
+			t.Errorf("slot %d holds %+v", s, got)
+		}
+	}
+}
+
+// Blocks that a guess puts on the device are not counted on a lower tier too.
+func TestMergeCountsNoBlockTwice(t *testing.T) {
+	x, g := index.New(), index.NewSpeculation(time.Second)
+	mustApply(t, x, at{}.root(1, 1))
+	mustApply(t, x, at{tier: kvevent.Host}.after(1, 2, 2, 3, 3))
+	mustApply(t, x, at{tier: kvevent.Disk}.after(3, 4, 4))
+	now, chains := time.Unix(1000, 0), prompt(1, 2, 3, 4)
+	var m index.Match
+	for guess, want := range []index.Depth{
+		{Device: 1, Host: 2, Disk: 1}, {Device: 1, Host: 2, Disk: 1}, {Device: 2, Host: 1, Disk: 1}, {Device: 3, Disk: 1}, {Device: 4},
+	} {
+		g.Record(now, 0, chains[:guess])
+		x.Match(chains, &m)
+		g.Merge(now, chains, &m)
+		if got := m.Depth(0); got != want {
+			t.Errorf("guess of %d blocks: %+v, want %+v", guess, got, want)
+		}
+	}
+}
+
+// All guesses together hold at most 1<<19 chains; the oldest go first.
+func TestSpeculationIsBounded(t *testing.T) {
+	const bound = 1 << 19
+	x := index.New()
+	for id := range uint64(4) {
+		mustRegister(t, x, id)
+	}
+	g := index.NewSpeculation(time.Hour)
+	now := time.Unix(1000, 0)
+	chains := make([]block.Chain, bound+1)
+	for i := range chains {
+		chains[i] = block.Chain(i)
+	}
+	depths := func() (got [4]int) {
+		var m index.Match
+		for slot := range got {
+			x.Match(chains[:bound/2], &m)
+			g.Merge(now, chains[:bound/2], &m)
+			got[slot] = m.Depth(index.Slot(slot)).Device
+		}
+		return got
+	}
+	expect := func(step string, want [4]int) {
+		t.Helper()
+		if got := depths(); got != want {
+			t.Errorf("%s: %v, want %v", step, got, want)
+		}
+	}
+	g.Record(now, 3, chains)
+	expect("a prompt larger than the bound is not remembered", [4]int{})
+	g.Record(now, 0, chains[:bound/2])
+	g.Record(now, 1, chains[:bound/2])
+	expect("exactly the bound", [4]int{bound / 2, bound / 2, 0, 0})
+	g.Record(now, 2, chains[:1])
+	expect("one more: the oldest goes", [4]int{0, bound / 2, 1, 0})
+	g.Forget(1)
+	g.Record(now, 0, chains[:bound/2])
+	g.Record(now, 3, chains[:bound/2-1])
+	expect("what was forgotten leaves room", [4]int{bound / 2, 0, 1, bound/2 - 1})
+}

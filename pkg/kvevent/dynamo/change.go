@@ -1,0 +1,254 @@
+package dynamo
+
+import (
+	"fmt"
+
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/kvevent"
+)
+
+// readStored reads a stored change.
+func (d *Decoder) readStored(b []byte) ([]byte, error) {
+	l, b, err := readLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	e := &d.event
+	hasBlocks := false
+	for i := range l.n {
+		var f int
+		if f, b, err = l.field(b, i, storedFields); err != nil {
+			return nil, err
+		}
+		if !l.keyed && i == storedStart && msgp.NextType(b) == msgp.ArrayType {
+			f = storedBlocks // positional, from before start_position
+		}
+		switch f {
+		case storedParent:
+			e.Parent, e.HasParent = 0, !msgp.IsNil(b)
+			if e.HasParent {
+				var h uint64
+				h, b, err = readHash(b)
+				e.Parent = kvevent.EngineHash(h)
+			} else {
+				b = b[1:]
+			}
+		case storedStart:
+			e.Start, e.HasStart = 0, !msgp.IsNil(b)
+			if e.HasStart {
+				e.Start, b, err = readUint32(b)
+			} else {
+				b = b[1:]
+			}
+		case storedBlocks:
+			b, err = d.readBlocks(b)
+			hasBlocks = true
+		default:
+			d.stats.UnknownFields++
+			b, err = skip(b)
+		}
+		if err != nil {
+			return nil, fieldError(storedFields, f, err)
+		}
+	}
+	if !hasBlocks {
+		return nil, errNoBlocks
+	}
+	return b, nil
+}
+
+// readBlocks reads the blocks of a stored change.
+func (d *Decoder) readBlocks(b []byte) ([]byte, error) {
+	d.blocks, d.media, d.offsets = d.blocks[:0], d.media[:0], d.offsets[:0]
+	n, b, err := readArray(b)
+	if err != nil {
+		return nil, err
+	}
+	for i := range n {
+		if b, err = d.readBlock(b); err != nil {
+			return nil, fmt.Errorf("%d: %w", i, err)
+		}
+	}
+	return b, nil
+}
+
+// readBlock reads one block of a stored change.
+func (d *Decoder) readBlock(b []byte) ([]byte, error) {
+	l, b, err := readLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	var engine, tokens uint64
+	var hasEngine, hasTokens bool
+	firstMedia := len(d.media)
+	for i := range l.n {
+		var f int
+		if f, b, err = l.field(b, i, blockFields); err != nil {
+			return nil, err
+		}
+		switch f {
+		case blockEngine:
+			engine, b, err = readHash(b)
+			hasEngine = true
+		case blockTokens:
+			tokens, b, err = readHash(b)
+			hasTokens = true
+		case blockMedia:
+			d.media = d.media[:firstMedia]
+			if msgp.IsNil(b) {
+				b = b[1:]
+			} else {
+				b, err = d.readMedia(b)
+			}
+		default:
+			d.stats.UnknownFields++
+			b, err = skip(b)
+		}
+		if err != nil {
+			return nil, fieldError(blockFields, f, err)
+		}
+	}
+	if !hasEngine || !hasTokens {
+		return nil, errNoHash
+	}
+	d.blocks = append(d.blocks, kvevent.Block{Engine: kvevent.EngineHash(engine), Hash: block.Hash(tokens)})
+	return b, nil
+}
+
+// readMedia reads the multimodal objects of the block being read.
+func (d *Decoder) readMedia(b []byte) ([]byte, error) {
+	firstMedia := len(d.media)
+	l, b, err := readLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.n {
+		var f int
+		if f, b, err = l.field(b, i, mediaFields); err != nil {
+			return nil, err
+		}
+		if f < 0 {
+			d.stats.UnknownFields++
+			if b, err = skip(b); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		d.media = d.media[:firstMedia]
+		var n uint32
+		if n, b, err = readArray(b); err != nil {
+			return nil, fieldError(mediaFields, f, err)
+		}
+		for range n {
+			if b, err = d.readObject(b); err != nil {
+				return nil, fieldError(mediaFields, f, err)
+			}
+		}
+	}
+	return b, nil
+}
+
+// readObject reads one multimodal object of the block being read.
+func (d *Decoder) readObject(b []byte) ([]byte, error) {
+	l, b, err := readLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	m := kvevent.Media{Block: len(d.blocks)}
+	hasHash := false
+	for i := range l.n {
+		var f int
+		if f, b, err = l.field(b, i, objectFields); err != nil {
+			return nil, err
+		}
+		switch f {
+		case objectHash:
+			m.Hash, b, err = readHash(b)
+			hasHash = true
+		case objectOffsets:
+			m.Offsets, b, err = d.readOffsets(b)
+		default:
+			d.stats.UnknownFields++
+			b, err = skip(b)
+		}
+		if err != nil {
+			return nil, fieldError(objectFields, f, err)
+		}
+	}
+	if !hasHash {
+		return nil, errNoMMHash
+	}
+	d.media = append(d.media, m)
+	return b, nil
+}
+
+// readOffsets reads the token ranges of a multimodal object. All ranges of an
+// event share one buffer.
+func (d *Decoder) readOffsets(b []byte) ([][2]uint32, []byte, error) {
+	n, b, err := readArray(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	first := len(d.offsets)
+	for range n {
+		var pair [2]uint32
+		var two uint32
+		if two, b, err = readArray(b); err != nil {
+			return nil, nil, err
+		}
+		if two != 2 {
+			return nil, nil, errOffsets
+		}
+		for i := range pair {
+			if pair[i], b, err = readUint32(b); err != nil {
+				return nil, nil, err
+			}
+		}
+		d.offsets = append(d.offsets, pair)
+	}
+	if n == 0 {
+		return nil, b, nil
+	}
+	return d.offsets[first:len(d.offsets):len(d.offsets)], b, nil
+}
+
+// readRemoved reads a removed change.
+func (d *Decoder) readRemoved(b []byte) ([]byte, error) {
+	l, b, err := readLayout(b)
+	if err != nil {
+		return nil, err
+	}
+	hasHashes := false
+	for i := range l.n {
+		var f int
+		if f, b, err = l.field(b, i, removedFields); err != nil {
+			return nil, err
+		}
+		if f < 0 {
+			d.stats.UnknownFields++
+			if b, err = skip(b); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		hasHashes = true
+		d.gone = d.gone[:0]
+		var n uint32
+		if n, b, err = readArray(b); err != nil {
+			return nil, fieldError(removedFields, f, err)
+		}
+		for range n {
+			var h uint64
+			if h, b, err = readHash(b); err != nil {
+				return nil, fieldError(removedFields, f, err)
+			}
+			d.gone = append(d.gone, kvevent.EngineHash(h))
+		}
+	}
+	if !hasHashes {
+		return nil, errNoHashes
+	}
+	return b, nil
+}

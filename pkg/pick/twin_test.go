@@ -1,0 +1,205 @@
+package pick_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/load"
+	"github.com/warmpath/warmpath/pkg/pick"
+)
+
+// option is one way to serve a request: all of them are tried by the twin.
+type option struct {
+	prefill, decode uint64
+	mode            pick.Mode
+	cost            float64
+}
+
+// world is what the twin knows: the pool, what its workers hold of the prompt
+// and how busy they are.
+type world struct {
+	pool   []fleet.Worker
+	held   map[uint64]index.Depth
+	busy   map[uint64]load.Figures
+	subset pick.Subset
+	tokens int
+}
+
+func (w *world) inSubset(f fleet.Worker) bool {
+	return !w.subset.Present || slices.Contains(w.subset.Endpoints, f.Endpoint) || slices.Contains(w.subset.Addrs, f.Endpoint.Addr())
+}
+
+// prefillCost and decodeCost are dynamo.md 4.1 with Dynamo's default knobs.
+func (w *world) prefillCost(id uint64) float64 {
+	d := w.held[id]
+	raw := float64(w.busy[id].PrefillTokens+w.tokens) / blockSize
+	credit := 1.0*float64(d.Device) + 0.75*float64(d.Host) + 0.25*float64(d.Disk) + 0.25*float64(d.External)
+	return math.Max(0, raw-credit)
+}
+
+func (w *world) decodeCost(id uint64) float64 {
+	return float64(w.busy[id].DecodeBlocks) + math.Ceil(float64(w.tokens)/blockSize)
+}
+
+// options lists every way to serve the request: all pairs and all aggregated
+// workers, or decode workers alone when there is nothing else.
+func (w *world) options() (all []option, err error) {
+	err = pick.ErrNoWorkers
+	alone := pick.NoPrefillReady
+	for _, d := range w.pool {
+		if d.Role == fleet.Prefill {
+			if !w.inSubset(d) {
+				alone = pick.NoPrefillInSubset
+			}
+			continue
+		}
+		if !w.inSubset(d) {
+			err = pick.ErrSubset
+			continue
+		}
+		if d.Role == fleet.Aggregated {
+			all = append(all, option{d.ID, d.ID, pick.OnAggregated, w.prefillCost(d.ID) + w.decodeCost(d.ID)})
+			continue
+		}
+		for _, p := range w.pool {
+			if p.Role == fleet.Prefill && w.inSubset(p) {
+				all = append(all, option{p.ID, d.ID, pick.Disaggregated, w.prefillCost(p.ID) + w.decodeCost(d.ID)})
+			}
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	for _, d := range w.pool {
+		if d.Role == fleet.Decode && w.inSubset(d) {
+			all = append(all, option{d.ID, d.ID, alone, w.decodeCost(d.ID)})
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	return nil, err
+}
+
+func drawWorld(t *rapid.T, r *rig, contents []block.Hash) *world {
+	w := &world{held: map[uint64]index.Depth{}, busy: map[uint64]load.Figures{}}
+	w.tokens = rapid.IntRange(0, 4*blockSize).Draw(t, "tokens beyond full blocks") + len(contents)*blockSize
+	if rapid.Bool().Draw(t, "subset") {
+		w.subset.Present = true
+	}
+	for i := range rapid.IntRange(0, 7).Draw(t, "workers") {
+		f := worker(uint64(i+1), rapid.SampledFrom([]fleet.Role{fleet.Aggregated, fleet.Prefill, fleet.Decode}).Draw(t, "role"))
+		w.pool = append(w.pool, f)
+		switch rapid.IntRange(0, 2).Draw(t, "in subset") {
+		case 0:
+			w.subset.Endpoints = append(w.subset.Endpoints, f.Endpoint)
+		case 1:
+			w.subset.Addrs = append(w.subset.Addrs, f.Endpoint.Addr())
+		}
+		var d index.Depth
+		left := len(contents)
+		for _, n := range []*int{&d.Device, &d.Host, &d.Disk, &d.External} {
+			*n = rapid.IntRange(0, left).Draw(t, "held")
+			left -= *n
+		}
+		w.held[f.ID] = d
+	}
+	for _, f := range w.pool {
+		for tier, n := range []int{w.held[f.ID].Device, w.held[f.ID].Host, w.held[f.ID].Disk, w.held[f.ID].External} {
+			ev := kvevent.Event{WorkerID: f.ID, Kind: kvevent.Stored, Tier: kvevent.Tier(tier)}
+			above := [...]int{0, w.held[f.ID].Device, w.held[f.ID].Device + w.held[f.ID].Host, w.held[f.ID].Total() - w.held[f.ID].External}[tier]
+			if above > 0 {
+				ev.HasParent, ev.Parent = true, kvevent.EngineHash(contents[above-1])
+			}
+			for _, h := range contents[above : above+n] {
+				ev.Blocks = append(ev.Blocks, kvevent.Block{Engine: kvevent.EngineHash(h), Hash: h})
+			}
+			if err := r.index.Apply(&ev); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Few values, so that equal costs are common.
+		f0 := load.Figures{PrefillTokens: rapid.IntRange(0, 2).Draw(t, "busy prefill") * blockSize, DecodeBlocks: rapid.IntRange(0, 3).Draw(t, "busy decode"), Requests: 1}
+		r.busy(f.ID, f0.PrefillTokens, f0.DecodeBlocks)
+		w.busy[f.ID] = f0
+	}
+	return w
+}
+
+// The decision is always one of the cheapest of all possible ones.
+func TestPickEqualsTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		contents, chains := promptOf(1, rapid.IntRange(0, 12).Draw(t, "blocks"))
+		r := &rig{index: index.New(), guesses: index.NewSpeculation(time.Second), load: load.NewTable()}
+		r.random = rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)).IntN
+		r.picker = pick.New(r.index, r.guesses, r.load, blockSize)
+		w := drawWorld(t, r, contents)
+		s, err := fleet.NewSnapshot(w.pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.picker.SetFleet(s); err != nil {
+			t.Fatal(err)
+		}
+
+		options, wantErr := w.options()
+		d, err := r.pick(pick.Request{Tokens: w.tokens, Chains: chains, Subset: w.subset})
+		if !errors.Is(err, wantErr) {
+			t.Fatalf("decision %+v, %v; want %v", d, err, wantErr)
+		}
+		if wantErr != nil {
+			return
+		}
+		cheapest := slices.MinFunc(options, func(a, b option) int { return int(math.Copysign(1, a.cost-b.cost)) }).cost
+		at := slices.IndexFunc(options, func(o option) bool {
+			return o.prefill == d.Prefill.ID && o.decode == d.Decode.ID && o.mode == d.Mode
+		})
+		if at < 0 || options[at].cost != cheapest {
+			t.Fatalf("prefill %d, decode %d, %v is not among the cheapest (%v) of %+v", d.Prefill.ID, d.Decode.ID, d.Mode, cheapest, options)
+		}
+		best := 0
+		for _, f := range w.pool {
+			if f.Role != fleet.Decode || f.ID == d.Prefill.ID {
+				best = max(best, w.held[f.ID].Total())
+			}
+		}
+		if d.Matched != w.held[d.Prefill.ID].Total() || d.Best != best || d.Total != len(contents) {
+			t.Fatalf("matched %d, best %d, total %d; want %d, %d, %d", d.Matched, d.Best, d.Total, w.held[d.Prefill.ID].Total(), best, len(contents))
+		}
+
+		// The booking, and that releasing it restores what was.
+		want := map[uint64]load.Figures{}
+		for id, f := range w.busy {
+			want[id] = f
+		}
+		p := want[d.Prefill.ID]
+		p.PrefillTokens += max(0, w.tokens-d.Matched*blockSize)
+		want[d.Prefill.ID] = p
+		dec := want[d.Decode.ID]
+		dec.DecodeBlocks += (w.tokens + blockSize - 1) / blockSize
+		dec.Requests++
+		want[d.Decode.ID] = dec
+		compareFigures(t, r, want)
+		d.Reservation.Release()
+		compareFigures(t, r, w.busy)
+	})
+}
+
+func compareFigures(t *rapid.T, r *rig, want map[uint64]load.Figures) {
+	t.Helper()
+	for id, got := range r.figures() {
+		if got != want[id] {
+			t.Fatalf("worker %d has %+v, want %+v", id, got, want[id])
+		}
+	}
+}

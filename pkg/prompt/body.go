@@ -1,0 +1,125 @@
+package prompt
+
+// Body is what routing needs from one request body. The zero value is ready.
+// A Body is for one goroutine at a time; every [Body.Scan] starts it over and
+// keeps its buffers, which are then as large as the largest prompt so far.
+type Body struct {
+	// Model is the model's name, decoded.
+	Model string
+	// Stream says that the client asked for a stream.
+	Stream bool
+	// Form is how the prompt is given.
+	Form Form
+	// Tokens are the token ids of the prompt, of the first prompt where there
+	// are several. They are valid until the next Scan.
+	Tokens []uint32
+	// Exact says that Tokens is the whole (first) prompt as the engine will
+	// see it. Without it, Tokens is empty and someone has to tokenize.
+	Exact bool
+	// Lists is the number of prompts: 1 for Text, Tokens and Messages.
+	Lists int
+	// Start and End frame the value of "prompt" or "messages" in the body, in
+	// bytes. Their distance is a measure of a prompt without token ids.
+	Start, End int
+	// Adapter is the LoRA adapter. No field of a body names one: adapters are
+	// asked for by model name, so Scan leaves it empty for the caller to fill.
+	Adapter string
+	// Salt is the cache salt: nvext.cache_salt, else cache_salt. An empty one
+	// counts as none, as in Dynamo.
+	Salt string
+	// MaxTokens is max_completion_tokens, else max_tokens. It is 0 when both
+	// are absent, null, or a number that is not a plain count: such a number is
+	// for the engine to judge.
+	MaxTokens int
+	// HasMedia says that the prompt is more than text: a message has an image,
+	// audio, video or file part, or a completion has prompt_embeds.
+	HasMedia bool
+
+	given    []uint32 // nvext.token_data
+	text     []byte   // room to decode strings in
+	interned [2]string
+}
+
+// The slots of Body.interned: strings of the last request, kept because the next
+// one most often has the same.
+const (
+	lastModel = iota
+	lastSalt
+)
+
+// Scan reads a whole body of the given kind. It accepts what RFC 8259 allows,
+// down to [MaxDepth], and bytes in strings that are no UTF-8. A key given twice
+// counts the last time. A field that is null counts as absent.
+//
+// Every error is an [*Error]. After one, b holds nothing to rely on. A body that
+// is broken in several ways is reported as invalid JSON first, then for its
+// first wrong type, then for what is missing. For the kind [Other], wrong types
+// and missing fields are no errors.
+func (b *Body) Scan(kind Kind, data []byte) error {
+	*b = Body{Tokens: b.Tokens[:0], given: b.given[:0], text: b.text[:0], interned: b.interned}
+	r := reader{scanner: scanner{data: data}, body: b, kind: kind}
+	if err := r.document(); err != nil {
+		return err
+	}
+	if err := r.finish(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// finish settles what depends on several fields, once all are known.
+func (r *reader) finish() *Error {
+	b := r.body
+	if r.kind != Other {
+		if err := r.firstFault(); err != nil {
+			return err
+		}
+	}
+	b.Model = r.intern(lastModel, r.model)
+	salt := r.innerSalt
+	if salt.start == salt.end {
+		salt = r.salt
+	}
+	b.Salt = r.intern(lastSalt, salt)
+	b.MaxTokens = r.maxCompletion // the newer name of the two
+	if b.MaxTokens == 0 {
+		b.MaxTokens = r.maxTokens
+	}
+	b.HasMedia = r.media || r.embeds && b.Form == NoPrompt
+	if len(b.given) > 0 && (b.Form == Messages || b.Form == Text) {
+		b.Tokens, b.given = b.given, b.Tokens
+		b.Exact = true
+	}
+	return r.missing()
+}
+
+func (r *reader) missing() *Error {
+	b := r.body
+	switch {
+	case r.kind == Other:
+		return nil
+	case b.Model == "":
+		return &Error{CodeMissingModel, "model", r.pos, "the body names no model"}
+	case b.Form != NoPrompt:
+		return nil
+	case r.kind == Chat:
+		return &Error{CodeMissingPrompt, "messages", r.pos, "messages is missing or empty"}
+	case b.HasMedia:
+		return nil
+	default:
+		return &Error{CodeMissingPrompt, "prompt", r.pos, "prompt is missing or empty"}
+	}
+}
+
+// intern decodes a string. When it equals the one of the last request, that is
+// used again.
+func (r *reader) intern(slot int, s span) string {
+	text := r.decode(s)
+	if len(text) == 0 {
+		return ""
+	}
+	if last := &r.body.interned[slot]; *last != string(text) {
+		*last = string(text)
+	}
+	return r.body.interned[slot]
+}

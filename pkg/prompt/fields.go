@@ -1,0 +1,213 @@
+package prompt
+
+// topLevel returns the field of a key of the body.
+func topLevel(key []byte) field {
+	switch string(key) {
+	case "model":
+		return fieldModel
+	case "stream":
+		return fieldStream
+	case "prompt":
+		return fieldPrompt
+	case "messages":
+		return fieldMessages
+	case "prompt_embeds":
+		return fieldEmbeds
+	case "max_tokens":
+		return fieldMaxTokens
+	case "max_completion_tokens":
+		return fieldMaxCompletion
+	case "cache_salt":
+		return fieldSalt
+	case "nvext":
+		return fieldExt
+	default:
+		return unknown
+	}
+}
+
+// extension returns the field of a key of nvext (dynamo.md 5.2).
+func extension(key []byte) field {
+	switch string(key) {
+	case "cache_salt":
+		return fieldInnerSalt
+	case "token_data":
+		return fieldTokenData
+	default:
+		return unknown
+	}
+}
+
+// value reads the value of a known key at its first byte. It first undoes an
+// earlier value of the same key.
+func (r *reader) value(f field) (err *Error) {
+	const depth, inner = 1, 2
+	r.faults[f] = fault{}
+	switch f {
+	case fieldModel:
+		r.model, err = r.stringValue(f, depth)
+	case fieldStream:
+		r.body.Stream, err = r.boolValue(f, depth)
+	case fieldSalt:
+		r.salt, err = r.stringValue(f, depth)
+	case fieldMaxTokens:
+		r.maxTokens, err = r.count(f, depth)
+	case fieldMaxCompletion:
+		r.maxCompletion, err = r.count(f, depth)
+	case fieldEmbeds:
+		r.embeds = r.data[r.pos] != 'n'
+		err = r.skip(depth)
+	case fieldExt:
+		err = r.extensions()
+	case fieldInnerSalt:
+		r.innerSalt, err = r.stringValue(f, inner)
+	case fieldTokenData:
+		err = r.tokenData(inner)
+	case fieldPrompt:
+		if r.kind != Completion {
+			return r.skip(depth)
+		}
+		err = r.prompt(r.promptValue)
+	case fieldMessages:
+		if r.kind != Chat {
+			return r.skip(depth)
+		}
+		err = r.prompt(r.messages)
+	}
+	return err
+}
+
+// extensions reads nvext.
+func (r *reader) extensions() *Error {
+	const depth = 1
+	r.innerSalt, r.body.given = span{}, r.body.given[:0]
+	r.faults[fieldInnerSalt], r.faults[fieldTokenData] = fault{}, fault{}
+	switch r.data[r.pos] {
+	case '{':
+		return r.object(depth+1, extension)
+	case 'n':
+		return r.literal("null")
+	default:
+		return r.wrongValue(fieldExt, depth, msgObject)
+	}
+}
+
+// tokenData reads nvext.token_data.
+func (r *reader) tokenData(depth int) *Error {
+	r.body.given = r.body.given[:0]
+	start, ok := r.pos, false
+	switch r.data[start] {
+	case 'n':
+		return r.literal("null")
+	case '[':
+		r.body.given, ok = r.tokenList(r.body.given)
+	}
+	if ok {
+		return nil
+	}
+	r.body.given = r.body.given[:0]
+	r.wrong(fieldTokenData, r.pos, msgTokens)
+	r.pos = start
+	return r.skip(depth)
+}
+
+// prompt reads the value that holds the prompt, with the given method, and
+// notes where it lies.
+func (r *reader) prompt(read func() *Error) *Error {
+	b := r.body
+	b.Form, b.Lists, b.Exact, b.Tokens, r.media = NoPrompt, 0, false, b.Tokens[:0], false
+	b.Start = r.pos
+	err := read()
+	b.End = r.pos
+	return err
+}
+
+// promptValue reads the value of "prompt".
+func (r *reader) promptValue() *Error {
+	const depth = 1
+	switch r.data[r.pos] {
+	case '"':
+		r.body.Form, r.body.Lists = Text, 1
+		_, err := r.str()
+		return err
+	case 'n':
+		return r.literal("null")
+	case '[':
+		return r.promptList(depth)
+	default:
+		return r.wrongValue(fieldPrompt, depth, msgPrompt)
+	}
+}
+
+// promptList reads a "prompt" that is a list. What the first element is, all
+// must be. On trouble it reads the list a second time, as any value: that finds
+// broken JSON, and else the trouble was a wrong type.
+func (r *reader) promptList(depth int) *Error {
+	start, msg, ok := r.pos, msgPrompt, true
+	r.pos++
+	switch c := r.peek(); {
+	case c == ']':
+		r.pos++
+	case c == '"':
+		ok = r.texts()
+	case c == '[':
+		ok = r.tokenLists()
+	case c == '-' || isDigit(c):
+		r.pos, msg = start, msgTokens
+		r.body.Tokens, ok = r.tokenList(r.body.Tokens)
+		r.body.Form, r.body.Lists, r.body.Exact = Tokens, 1, true
+	default:
+		ok = false
+	}
+	if ok {
+		return nil
+	}
+	r.body.Form, r.body.Lists, r.body.Exact, r.body.Tokens = NoPrompt, 0, false, r.body.Tokens[:0]
+	r.wrong(fieldPrompt, r.pos, msg)
+	r.pos = start
+	return r.skip(depth)
+}
+
+// texts reads a list of strings, at the first.
+func (r *reader) texts() bool {
+	r.body.Form = Texts
+	for more := true; more; {
+		if r.peek() != '"' {
+			return false
+		}
+		if _, err := r.str(); err != nil {
+			return false
+		}
+		r.body.Lists++
+		var err *Error
+		if more, err = r.next(']'); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// tokenLists reads a list of lists of token ids, at the first. It keeps the
+// first list and checks the others in the room behind it.
+func (r *reader) tokenLists() bool {
+	b := r.body
+	b.Form, b.Exact = TokenLists, true
+	for more := true; more; {
+		if r.peek() != '[' {
+			return false
+		}
+		keep := len(b.Tokens)
+		var ok bool
+		if b.Tokens, ok = r.tokenList(b.Tokens); !ok {
+			return false
+		}
+		if b.Lists++; b.Lists > 1 {
+			b.Tokens = b.Tokens[:keep]
+		}
+		var err *Error
+		if more, err = r.next(']'); err != nil {
+			return false
+		}
+	}
+	return true
+}
