@@ -52,6 +52,7 @@ func TestFixtures(t *testing.T) {
 }
 
 func testGood(t *testing.T, dir string, data []byte, name string) {
+	t.Helper()
 	v, err := decodeDir(dir, data, name)
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +77,7 @@ func testGood(t *testing.T, dir string, data []byte, name string) {
 }
 
 func testBad(t *testing.T, dir string, data []byte, name, want string) {
+	t.Helper()
 	v, err := decodeDir(dir, data, name)
 	if err == nil {
 		t.Fatalf("decoded to %+v, want an error", v)

@@ -69,7 +69,7 @@ func (d *decoder) value(n *yamlv3.Node, v reflect.Value, path string) {
 		v.Set(p)
 		return
 	}
-	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if t, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
 		d.text(n, t, path)
 		return
 	}
@@ -198,16 +198,14 @@ func isNull(n *yamlv3.Node) bool { return n.Kind == yamlv3.ScalarNode && n.Short
 
 // describe names what a node is, and its text where that is short.
 func describe(n *yamlv3.Node) string {
-	switch n.Kind {
-	case yamlv3.MappingNode:
+	switch {
+	case n.Kind == yamlv3.MappingNode:
 		return "fields"
-	case yamlv3.SequenceNode:
+	case n.Kind == yamlv3.SequenceNode:
 		return "a list"
-	}
-	if len(n.Value) > 40 {
+	case len(n.Value) > 40:
 		return "a longer text"
-	}
-	if n.ShortTag() == "!!str" {
+	case n.ShortTag() == "!!str":
 		return fmt.Sprintf("the string %q", n.Value)
 	}
 	return n.Value

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -76,7 +77,7 @@ func (w *WorkerSpec) checkEndpoints(p *problems, path string, index int, endpoin
 // in which gateways write it.
 func (w *WorkerSpec) IP() (netip.Addr, error) {
 	if w.Address == "" {
-		return netip.Addr{}, fmt.Errorf("required: an IPv4 or IPv6 address")
+		return netip.Addr{}, errors.New("required: an IPv4 or IPv6 address")
 	}
 	a, err := netip.ParseAddr(w.Address)
 	switch {

@@ -110,7 +110,7 @@ func TestSamplesDecode(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for source, want := range map[string]string{
-		"// B is b.\n// +defualt=1\nB int `json:\"b\"`": "unknown marker +defualt",
+		"// B is b.\n// +deflt=1\nB int `json:\"b\"`":   "unknown marker +deflt",
 		"// B is b.\n// +default=x\nB int `json:\"b\"`": "is not JSON",
 		"// Wrong start.\nB int `json:\"b\"`":           "must start with B",
 	} {

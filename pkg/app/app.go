@@ -198,3 +198,24 @@ func (a *App) forget(k fleet.Key) {
 		a.guesses.Forget(slot)
 	}
 }
+
+// Ready says what is missing before requests are welcome, nil when nothing is.
+func (a *App) Ready() error { return a.ready() }
+
+// EventsReceived is the number of KV events that were read from NATS.
+func (a *App) EventsReceived() uint64 {
+	if a.plane == nil {
+		return 0
+	}
+	return a.plane.Stats().Decode.Events
+}
+
+// Listed is the number of ranks of a worker in the pool.
+func (a *App) Listed(name string) (n int) {
+	for _, w := range a.picker.Fleet().Workers {
+		if w.Name == name {
+			n++
+		}
+	}
+	return n
+}

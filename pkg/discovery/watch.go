@@ -23,8 +23,7 @@ func newWatch(path string, log *slog.Logger) *watch {
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
 		if err = w.Add(filepath.Dir(path)); err != nil {
-			w.Close()
-			w = nil
+			_ = w.Close() // the first error tells more
 		}
 	}
 	if err != nil {
@@ -44,12 +43,12 @@ func (t *watch) renew() {
 		return
 	}
 	dir := filepath.Dir(t.path)
-	if real, err := filepath.EvalSymlinks(t.path); err == nil && filepath.Dir(real) != t.target {
+	if file, err := filepath.EvalSymlinks(t.path); err == nil && filepath.Dir(file) != t.target {
 		// Remove before adding: both names can be the same folder.
 		if t.target != "" {
 			_ = t.w.Remove(t.target)
 		}
-		t.target = filepath.Dir(real)
+		t.target = filepath.Dir(file)
 	}
 	_ = t.w.Add(dir)
 	if t.target != "" {

@@ -22,6 +22,7 @@ type WorkerStats struct {
 type cursor struct {
 	stats   WorkerStats
 	unknown time.Time // since when its events come while no pool has it; zero when one has
+	member  bool      // a pool had it at some time
 	muted   bool      // unknown for so long that its events are not kept
 }
 
@@ -65,14 +66,16 @@ func (c *cursor) advance(id uint64) step {
 const unknownGrace = 10 * time.Minute
 
 // admit says whether to keep an event of a worker, known to a pool or not.
-func (c *cursor) admit(known bool, now time.Time) (keep, firstUnknown, givenUp bool) {
+// stranger is true once, for a worker that no pool ever had; one that just left
+// its pool may well finish its requests.
+func (c *cursor) admit(known bool, now time.Time) (keep, stranger, givenUp bool) {
 	if known {
-		c.unknown, c.muted = time.Time{}, false
+		c.unknown, c.muted, c.member = time.Time{}, false, true
 		return true, false, false
 	}
 	if c.unknown.IsZero() {
 		c.unknown = now
-		return true, true, false
+		return true, !c.member, false
 	}
 	if now.Sub(c.unknown) < unknownGrace {
 		return true, false, false

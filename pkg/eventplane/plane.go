@@ -238,8 +238,8 @@ func (p *Plane) subject(text string) subject {
 func (p *Plane) apply(ev *kvevent.Event) {
 	key := keyOf(ev)
 	c := p.cursor(key)
-	keep, unknown, givenUp := c.admit(p.cfg.Known(key), p.cfg.Now())
-	if unknown {
+	keep, stranger, givenUp := c.admit(p.cfg.Known(key), p.cfg.Now())
+	if stranger {
 		p.cfg.Log.Warn("events come from a worker that is in no pool; they are kept for a while",
 			"worker_id", key.ID, "rank", key.Rank, "kept_for", unknownGrace)
 	}

@@ -1,30 +1,33 @@
 package extproc
 
 import (
+	"sync"
+
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
 // body collects a request body. The first chunk is kept as it came; only a
-// second one makes a copy, into memory sized after content-length.
+// second one makes a copy, into pooled memory.
 type body struct {
-	data     []byte
-	expected int
-	own      bool // data was allocated here, with room to grow
+	data []byte
+	room *[]byte // what data lies in, nil while it is the first chunk
 }
 
-// maxUpfront bounds what is allocated on a client's word.
-const maxUpfront = 1 << 20
+// rooms is the memory of collected bodies. It is not cleared between uses: a
+// body is always read up to its own length.
+var rooms = sync.Pool{New: func() any { return new([]byte) }}
 
-func (b *body) expect(length int) { b.expected = min(max(length, 0), maxUpfront) }
+// maxRoom bounds what the pool keeps: a rare giant body must not pin its memory.
+const maxRoom = 1 << 20
 
 func (b *body) add(chunk []byte) {
 	switch {
 	case len(chunk) == 0:
 	case len(b.data) == 0:
 		b.data = chunk
-	case !b.own:
-		grown := make([]byte, 0, max(b.expected, 2*(len(b.data)+len(chunk))))
-		b.data, b.own = append(append(grown, b.data...), chunk...), true
+	case b.room == nil:
+		b.room = rooms.Get().(*[]byte)
+		b.data = append(append((*b.room)[:0], b.data...), chunk...)
 	default:
 		b.data = append(b.data, chunk...)
 	}
@@ -40,7 +43,14 @@ func (b *body) bytes() []byte {
 	return b.data
 }
 
-func (b *body) free() { *b = body{} }
+// free gives the memory back. Nothing may use what bytes returned any more.
+func (b *body) free() {
+	if b.room != nil && cap(b.data) <= maxRoom {
+		*b.room = b.data
+		rooms.Put(b.room)
+	}
+	*b = body{}
+}
 
 type side uint8
 

@@ -40,7 +40,9 @@ func (h *head) read(headers []*corev3.HeaderValue, routing map[string]bool) {
 	*h = head{length: -1, strip: h.strip[:0]}
 	method, path := "", ""
 	for _, header := range headers {
-		switch header.Key {
+		// Envoy sends names in lower case; another gateway may not, and a copy
+		// must not slip past for that.
+		switch name := strings.ToLower(header.Key); name {
 		case ":method":
 			method = headerValue(header)
 		case ":path":
@@ -52,8 +54,8 @@ func (h *head) read(headers []*corev3.HeaderValue, routing map[string]bool) {
 				h.length = n
 			}
 		default:
-			if routing[header.Key] {
-				h.strip = append(h.strip, header.Key)
+			if routing[name] {
+				h.strip = append(h.strip, name)
 			}
 		}
 	}
@@ -141,6 +143,9 @@ func (s *Server) decide(ctx context.Context, h *head, body []byte, subset pick.S
 			return pick.Decision{}, err
 		}
 		tokens := s.tokens(ctx, h, body, w)
+		if err := ctx.Err(); err != nil {
+			return pick.Decision{}, err // the client went away meanwhile
+		}
 		req.Tokens = len(tokens)
 		if len(tokens) == 0 {
 			req.Tokens = (w.body.End - w.body.Start) / bytesPerToken
@@ -165,6 +170,9 @@ func (s *Server) tokens(ctx context.Context, h *head, body []byte, w *work) []ui
 		return nil
 	}
 	tokens, err := s.cfg.Tokenizer.Tokens(ctx, w.tokens[:0], h.kind, body)
+	if ctx.Err() != nil {
+		return nil // a client that hung up says nothing about the tokenizer
+	}
 	if err != nil {
 		s.metrics.prompts.WithLabelValues("unknown").Inc()
 		s.tokenizerFailed(err)

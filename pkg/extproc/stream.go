@@ -140,7 +140,6 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 		if st.head.length > st.srv.cfg.MaxBodyBytes {
 			return st.refuse(errBodyTooLarge{st.srv.cfg.MaxBodyBytes})
 		}
-		st.body.expect(st.head.length)
 		if st.duplex == fullDuplex {
 			return nil // the answer to the headers carries the decision
 		}
@@ -220,6 +219,9 @@ func (st *stream) routeDuplex(last bool) error {
 // requestTrailers end a body that had no end of its own. They must be answered,
 // or the request hangs (envoy.md 4).
 func (st *stream) requestTrailers() error {
+	if st.phase == beforeHeaders {
+		return status.Error(codes.FailedPrecondition, "request trailers came before their headers")
+	}
 	if st.phase == readingBody {
 		if err := st.routeDuplex(false); err != nil || st.phase != routedPhase {
 			return err

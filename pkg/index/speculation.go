@@ -1,6 +1,7 @@
 package index
 
 import (
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // maxGuessedChains bounds the memory of a Speculation: the chains of all
-// remembered decisions together, about 100 bytes each.
+// remembered decisions together, about 60 bytes each.
 const maxGuessedChains = 1 << 19
 
 // Speculation remembers, for a short time, which worker is about to hold which
@@ -24,17 +25,18 @@ type Speculation struct {
 	mu      sync.Mutex
 	ttl     time.Duration
 	start   time.Time // of the first call; times are kept relative to it
-	table   map[block.Chain]set
-	latest  map[guess]uint64 // number of the newest entry that made this guess
-	queue   []guessed        // oldest first; all live for ttl, so also in order of expiry
-	entries uint64           // recorded so far
-	chains  int              // in queue
-	scratch []uint64
+	table   map[block.Chain]guess
+	more    map[block.Chain][]guess // where several workers are about to hold a chain: all but one
+	queue   []guessed               // oldest first; all live for ttl, so also in order of expiry
+	entries uint64                  // recorded so far
+	chains  int                     // in queue
+	depths  []uint64                // scratch of Merge: bit i is set when some worker holds i blocks
 }
 
+// guess is one worker that is about to hold a chain.
 type guess struct {
-	chain block.Chain
-	slot  Slot
+	number uint64 // of the newest entry that says so
+	slot   Slot
 }
 
 type guessed struct {
@@ -47,7 +49,7 @@ type guessed struct {
 // NewSpeculation returns an empty Speculation whose guesses live for ttl. With a
 // ttl of 0 it never remembers anything.
 func NewSpeculation(ttl time.Duration) *Speculation {
-	return &Speculation{ttl: ttl, table: map[block.Chain]set{}, latest: map[guess]uint64{}}
+	return &Speculation{ttl: ttl, table: map[block.Chain]guess{}, more: map[block.Chain][]guess{}}
 }
 
 // Record remembers that the worker in a slot is about to hold the blocks of
@@ -65,15 +67,27 @@ func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain) {
 	g.entries++
 	e := guessed{number: g.entries, slot: s, until: at + g.ttl, chains: slices.Clone(chains)}
 	for _, c := range e.chains {
-		holders := g.table[c]
-		if !holders.has(s) {
-			holders.add(s)
-			g.table[c] = holders
-		}
-		g.latest[guess{c, s}] = e.number
+		g.put(c, guess{e.number, s})
 	}
 	g.queue = append(g.queue, e)
 	g.chains += len(e.chains)
+}
+
+// put notes a guess, in place of an older one about the same worker.
+func (g *Speculation) put(c block.Chain, n guess) {
+	first, ok := g.table[c]
+	if !ok || first.slot == n.slot {
+		g.table[c] = n
+		return
+	}
+	others := g.more[c]
+	for i := range others {
+		if others[i].slot == n.slot {
+			others[i] = n
+			return
+		}
+	}
+	g.more[c] = append(others, n)
 }
 
 // Merge raises the device depths of m by the blocks that are guessed to follow
@@ -89,23 +103,54 @@ func (g *Speculation) Merge(now time.Time, chains []block.Chain, m *Match) {
 		return
 	}
 	device := m.tiers[kvevent.Device]
-	deepest := uint32(0)
-	for _, d := range device {
-		deepest = max(deepest, d)
-	}
-	for i, c := range chains {
-		depth := uint32(i)
-		holders, guessed := g.table[c]
-		if !guessed && depth >= deepest {
-			return // nobody can go on from here
+	g.markDepths(device, len(chains))
+	for w := range g.depths {
+		// A raised worker sets a later bit, so the word is read anew each time.
+		for done := uint64(0); ; {
+			left := g.depths[w] &^ done
+			if left == 0 {
+				break
+			}
+			bit := bits.TrailingZeros64(left)
+			done |= 1 << bit
+			if depth := w*wordBits + bit; depth < len(chains) {
+				g.raiseAll(chains[depth], uint32(depth), device, m)
+			}
 		}
-		for w := range len(holders.rest) + 1 {
-			eachBit(w, holders.word(w), func(s Slot) {
-				if int(s) < len(device) && device[s] == depth {
-					m.raise(s, depth+1)
-					deepest = max(deepest, depth+1)
-				}
-			})
+	}
+}
+
+// markDepths sets the bits of the depths at which some worker ends: only there
+// can a guess go on.
+func (g *Speculation) markDepths(device []uint32, blocks int) {
+	words := blocks/wordBits + 1
+	if cap(g.depths) < words {
+		g.depths = make([]uint64, words)
+	}
+	g.depths = g.depths[:words]
+	clear(g.depths)
+	for _, d := range device {
+		g.depths[d/wordBits] |= 1 << (d % wordBits)
+	}
+}
+
+// raiseAll gives one more block to every worker that ends at depth and is about
+// to hold the chain there.
+func (g *Speculation) raiseAll(c block.Chain, depth uint32, device []uint32, m *Match) {
+	first, ok := g.table[c]
+	if !ok {
+		return
+	}
+	raise := func(s Slot) {
+		if int(s) < len(device) && device[s] == depth {
+			m.raise(s, depth+1)
+			g.depths[(depth+1)/wordBits] |= 1 << ((depth + 1) % wordBits)
+		}
+	}
+	raise(first.slot)
+	if len(g.more) > 0 {
+		for _, other := range g.more[c] {
+			raise(other.slot)
 		}
 	}
 }
@@ -115,10 +160,8 @@ func (g *Speculation) Forget(s Slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range g.queue {
-		if g.queue[i].slot == s {
-			g.drop(&g.queue[i], true)
-			g.chains -= len(g.queue[i].chains)
-			g.queue[i].chains = nil
+		if e := &g.queue[i]; e.slot == s {
+			g.take(e, true)
 		}
 	}
 }
@@ -136,29 +179,35 @@ func (g *Speculation) expire(now time.Time) time.Duration {
 }
 
 func (g *Speculation) pop() {
-	e := &g.queue[0]
-	g.drop(e, false)
-	g.chains -= len(e.chains)
-	e.chains = nil
+	g.take(&g.queue[0], false)
 	g.queue = g.queue[1:]
 }
 
-// drop takes back the chains of an entry, except those that a later entry of
+// take takes back the chains of an entry, except those that a later entry of
 // the same worker renewed (unless all are to go).
-func (g *Speculation) drop(e *guessed, all bool) {
+func (g *Speculation) take(e *guessed, all bool) {
 	for _, c := range e.chains {
-		k := guess{c, e.slot}
-		number, ok := g.latest[k]
-		if !ok || number != e.number && !all {
-			continue
-		}
-		delete(g.latest, k)
-		holders := g.table[c]
-		holders.remove(e.slot)
-		if holders.empty() {
+		g.remove(c, e, all)
+	}
+	g.chains -= len(e.chains)
+	e.chains = nil
+}
+
+func (g *Speculation) remove(c block.Chain, e *guessed, all bool) {
+	stale := func(n guess) bool { return n.slot == e.slot && (all || n.number == e.number) }
+	others := g.more[c]
+	if first, ok := g.table[c]; ok && stale(first) {
+		if len(others) == 0 {
 			delete(g.table, c)
-		} else {
-			g.table[c] = holders
+			return
 		}
+		g.table[c], others = others[0], others[1:]
+	} else {
+		others = slices.DeleteFunc(others, stale)
+	}
+	if len(others) == 0 {
+		delete(g.more, c)
+	} else {
+		g.more[c] = others
 	}
 }
