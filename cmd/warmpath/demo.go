@@ -27,7 +27,8 @@ Envoy is installed on first use with Python's pip, into the cache folder
 (WARMPATH_CACHE, or the user's cache folder). Without Python, use
 --gateway builtin: a small gateway that speaks ext-proc as Envoy does.
 
-While it runs, send requests of your own to the gateway:
+While it runs, send requests of your own to the gateway (--clients 0 leaves it
+all to you):
 
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \
     -d '{"model":"warmpath/demo","messages":[{"role":"user","content":"hello"}]}'
@@ -58,7 +59,7 @@ Ctrl-C ends it.`,
 	f.Uint16Var(&cfg.Port, "port", 8080, "port of the gateway on 127.0.0.1; 0 takes a free one")
 	f.DurationVar(&cfg.SplitAt, "split-at", 0, "start with aggregated workers and re-deploy them as prefill/decode after this time")
 	f.DurationVar(&cfg.Duration, "duration", 0, "stop after this time; 0 runs until Ctrl-C")
-	f.IntVar(&cfg.Clients, "clients", 12, "conversations at once")
+	f.IntVar(&cfg.Clients, "clients", 12, "conversations at once; 0 leaves the pool to your own requests")
 	f.StringVarP(&output, "output", "o", "text", "text, or json for one JSON object at the end")
 	f.StringVar(&logLevel, "log-level", "warn", "what the parts log: debug, info, warn or error")
 	return c

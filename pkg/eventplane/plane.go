@@ -35,7 +35,8 @@ type Config struct {
 
 // Plane is a connection to the event plane.
 type Plane struct {
-	cfg Config
+	cfg        Config
+	maxPending int // bytes that wait for us before NATS drops messages
 
 	mu       sync.Mutex // one message at a time; guards all below
 	decoder  dynamo.Decoder
@@ -69,8 +70,8 @@ type subject struct {
 // maxSubjects bounds the cache of subjects.
 const maxSubjects = 4096
 
-// maxPending bounds the bytes that wait for us before NATS drops messages. It
-// is far above any burst of a healthy fleet.
+// maxPending bounds what waits for us. It is far above any burst of a healthy
+// fleet.
 const maxPending = 512 << 20
 
 // New returns a plane that is not connected yet.
@@ -85,7 +86,7 @@ func New(cfg Config) (*Plane, error) {
 		cfg.Now = time.Now
 	}
 	return &Plane{
-		cfg: cfg, subjects: map[string]subject{}, workers: map[fleet.Key]*cursor{},
+		cfg: cfg, maxPending: maxPending, subjects: map[string]subject{}, workers: map[fleet.Key]*cursor{},
 		stats: Stats{ByComponent: map[string]uint64{}},
 	}, nil
 }
@@ -125,7 +126,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("eventplane: subscribe to %s: %w", wildcard, err)
 		}
-		if err := sub.SetPendingLimits(-1, maxPending); err != nil {
+		if err := sub.SetPendingLimits(-1, p.maxPending); err != nil {
 			return fmt.Errorf("eventplane: limit what waits on %s: %w", wildcard, err)
 		}
 	}

@@ -106,6 +106,8 @@ type rig struct {
 	index *index.Index
 	logs  *logs
 
+	onKnown func() // called by Known, if set before the plane runs
+
 	mu      sync.Mutex
 	time    time.Time
 	unknown map[fleet.Key]bool // all others are known
@@ -222,6 +224,9 @@ func (r *rig) give(subject string, data []byte) {
 }
 
 func (r *rig) known(k fleet.Key) bool {
+	if r.onKnown != nil {
+		r.onKnown()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.unknown[k]

@@ -11,6 +11,7 @@ import (
 type body struct {
 	data []byte
 	room *[]byte // what data lies in, nil while it is the first chunk
+	lent bool    // someone else may still read data: the pool must not have it
 }
 
 // rooms is the memory of collected bodies. It is not cleared between uses: a
@@ -45,7 +46,7 @@ func (b *body) bytes() []byte {
 
 // free gives the memory back. Nothing may use what bytes returned any more.
 func (b *body) free() {
-	if b.room != nil && cap(b.data) <= maxRoom {
+	if b.room != nil && !b.lent && cap(b.data) <= maxRoom {
 		*b.room = b.data
 		rooms.Put(b.room)
 	}

@@ -323,3 +323,35 @@ func (f *failing) Send(r *response) error {
 	}
 	return f.memory.Send(r)
 }
+
+// TestTokenizerMayReadOn: an HTTP transport may still read a request body when
+// its call has returned, so no other request may be written over it.
+func TestTokenizerMayReadOn(t *testing.T) {
+	type kept struct {
+		body []byte
+		want string
+	}
+	var all []kept
+	r := newRig(t, lifePool(), withTokenizer(func(_ context.Context, dst []uint32, _ prompt.Kind, body []byte) ([]uint32, error) {
+		all = append(all, kept{body, string(body)})
+		if len(all)%2 == 0 {
+			return nil, errors.New("timeout")
+		}
+		return append(dst, 1, 2, 3), nil
+	}))
+	for i := range 50 {
+		body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"tenant %d"}]}`, i)
+		m := newMemory(t.Context(), duplexModes.first(headersMsg("POST", chat, false)), bodyMsg(body[:10], false), bodyMsg(body[10:], true))
+		if err := r.server.Process(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(all) != 50 {
+		t.Fatalf("asked %d times", len(all))
+	}
+	for _, k := range all {
+		if string(k.body) != k.want {
+			t.Fatalf("body %q became %q while the tokenizer may still read it", k.want, k.body)
+		}
+	}
+}

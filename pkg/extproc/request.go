@@ -34,6 +34,7 @@ type head struct {
 	tenant string
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
+	lent   bool     // the tokenizer has seen the body
 }
 
 func (h *head) read(headers []*corev3.HeaderValue, routing map[string]bool) {
@@ -169,6 +170,7 @@ func (s *Server) tokens(ctx context.Context, h *head, body []byte, w *work) []ui
 		s.metrics.prompts.WithLabelValues("unknown").Inc()
 		return nil
 	}
+	h.lent = true
 	tokens, err := s.cfg.Tokenizer.Tokens(ctx, w.tokens[:0], h.kind, body)
 	if ctx.Err() != nil {
 		return nil // a client that hung up says nothing about the tokenizer

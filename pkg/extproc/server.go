@@ -25,7 +25,8 @@ import (
 
 // Tokenizer turns the prompt of a request body into token ids, exactly as the
 // engine will. It appends to dst, which it may keep or replace, and gives up
-// when ctx ends. Its error must not repeat the prompt.
+// when ctx ends. Its error must not repeat the prompt. It may go on reading body
+// after it has returned, as HTTP transports do with a request that was given up.
 type Tokenizer interface {
 	Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error)
 }

@@ -157,6 +157,7 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 // route decides and sends what the decision changes.
 func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *structpb.Struct) error) error {
 	d, err := st.srv.decide(st.rpc.Context(), &st.head, body, st.subset)
+	st.body.lent = st.head.lent
 	if err != nil {
 		if st.rpc.Context().Err() != nil {
 			return nil // the client is gone; nobody reads an answer

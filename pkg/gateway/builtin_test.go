@@ -33,7 +33,7 @@ func TestBuiltinStops(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
 
-	resp := get1(t, b.Addr(), "/sse", "streams", false)
+	resp := openPost(t, b.Addr(), "/sse", "streams", false)
 	defer resp.Body.Close()
 	if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
 		t.Fatal(err)

@@ -71,7 +71,8 @@ type Config struct {
 	Workers []netip.AddrPort // OverrideHost only: the addresses it may use
 
 	// SubsetHeader turns the request headers x-subset and x-subset-string into
-	// the candidate subset hint, and removes them. A test aid.
+	// the candidate subset hint, and removes them. A test aid. A list without
+	// elements (",") arrives as an empty map: Envoy's Lua knows no empty list.
 	SubsetHeader bool
 	// KeepContentLength keeps content-length in full duplex mode. Without it
 	// bodies go on with transfer-encoding chunked (envoy.md section 7).

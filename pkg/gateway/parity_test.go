@@ -444,7 +444,7 @@ func TestParityStreaming(t *testing.T) {
 		for _, h2 := range []bool{false, true} {
 			t.Run(kind, func(t *testing.T) {
 				name := t.Name()
-				resp := get1(t, front(t, kind, Config{Picker: p.addr}), "/sse", name, h2)
+				resp := openPost(t, front(t, kind, Config{Picker: p.addr}), "/sse", name, h2)
 				defer resp.Body.Close()
 				lines := bufio.NewReader(resp.Body)
 				if line, err := lines.ReadString('\n'); err != nil || line != "data: 1\n" {
@@ -461,8 +461,8 @@ func TestParityStreaming(t *testing.T) {
 	}
 }
 
-// get1 starts a request with a body to /sse and the like, with the test's context.
-func get1(t *testing.T, addr netip.AddrPort, path, name string, h2 bool) *http.Response {
+// openPost starts a request with a body to /sse and the like, with the test's context.
+func openPost(t *testing.T, addr netip.AddrPort, path, name string, h2 bool) *http.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -491,7 +491,7 @@ func TestParityHangUp(t *testing.T) {
 	for _, kind := range kinds {
 		addr := front(t, kind, Config{Picker: p.addr})
 		t.Run(kind+"/in the response", func(t *testing.T) {
-			resp := get1(t, addr, "/sse", t.Name(), false)
+			resp := openPost(t, addr, "/sse", t.Name(), false)
 			if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
 				t.Fatal(err)
 			}
@@ -554,7 +554,7 @@ func TestParityCut(t *testing.T) {
 	p := startPicker(t, w.addr())
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			resp := get1(t, front(t, kind, Config{Picker: p.addr}), "/cut", t.Name(), false)
+			resp := openPost(t, front(t, kind, Config{Picker: p.addr}), "/cut", t.Name(), false)
 			defer resp.Body.Close()
 			buf := make([]byte, 4)
 			if _, err := io.ReadFull(resp.Body, buf); err != nil {
@@ -578,7 +578,7 @@ func TestParityPickerDown(t *testing.T) {
 			p := startPicker(t, w.addr())
 			addr := front(t, kind, Config{Picker: p.addr})
 			ask := func() (int, string) {
-				resp := get1(t, addr, "/echo", t.Name(), false)
+				resp := openPost(t, addr, "/echo", t.Name(), false)
 				defer resp.Body.Close()
 				body, err := io.ReadAll(resp.Body)
 				if err != nil {
@@ -620,7 +620,7 @@ func TestParityAccessLog(t *testing.T) {
 				lines <- line
 			})
 			addr := front(t, kind, Config{Picker: p.addr, AccessLog: wr})
-			resp := get1(t, addr, "/echo", t.Name(), false)
+			resp := openPost(t, addr, "/echo", t.Name(), false)
 			if _, err := io.ReadAll(resp.Body); err != nil {
 				t.Fatal(err)
 			}

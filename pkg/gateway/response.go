@@ -91,8 +91,11 @@ func (x *exchange) localReply(r *reply) {
 	x.request.sentOn = true // no worker any more
 	events := make(chan upstreamEvent, 2)
 	head := slices.Concat(fields{{":status", strconv.Itoa(r.code)}, {"content-length", strconv.Itoa(len(r.body))}}, r.fields)
-	events <- upstreamEvent{head: head, local: r.details}
-	events <- upstreamEvent{bodyEvent: bodyEvent{data: r.body, eos: true}}
+	bodyless := x.r.Method == http.MethodHead
+	events <- upstreamEvent{head: head, bodyless: bodyless, local: r.details}
+	if !bodyless {
+		events <- upstreamEvent{bodyEvent: bodyEvent{data: r.body, eos: true}}
+	}
 	x.upstream = events
 }
 

@@ -18,7 +18,7 @@ type Config struct {
 	Port     uint16        // of the gateway; 0 takes a free one
 	SplitAt  time.Duration // start aggregated, become prefill/decode then; 0: prefill/decode at once
 	Duration time.Duration // 0: until ctx ends
-	Clients  int           // conversations at once
+	Clients  int           // conversations at once; 0: no traffic but that of others
 	JSON     bool          // end with one JSON object on Out
 	Out      io.Writer     // the live view; with JSON only the result
 	Progress io.Writer     // what is being set up; with JSON the live view too
@@ -34,8 +34,8 @@ func (c *Config) Validate() error {
 		return errors.New("--split-at and --duration cannot be negative")
 	case c.Duration > 0 && c.SplitAt >= c.Duration:
 		return fmt.Errorf("--split-at %s never comes: --duration is %s", c.SplitAt, c.Duration)
-	case c.Clients < 1:
-		return errors.New("--clients must be at least 1")
+	case c.Clients < 0:
+		return errors.New("--clients cannot be negative")
 	}
 	return nil
 }
@@ -86,7 +86,9 @@ func drive(ctx context.Context, cfg *Config, s *stack) error {
 	for i := range cfg.Clients {
 		group.Go(func() error { t.client(gctx, i); return nil })
 	}
-	group.Go(func() error { show(gctx, view, t, s); return nil })
+	if cfg.Clients > 0 {
+		group.Go(func() error { show(gctx, view, t, s); return nil })
+	}
 	group.Go(func() error { return s.watch(gctx) })
 	if cfg.SplitAt > 0 {
 		group.Go(func() error { return s.splitAt(gctx, cfg.SplitAt, view) })

@@ -1,0 +1,79 @@
+package interop
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// StartNATS runs a NATS server inside the test, on a free TCP port of
+// 127.0.0.1, until the test ends. It returns the URL for clients.
+func StartNATS(t testing.TB) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
+	})
+	if err != nil {
+		t.Fatalf("nats server: %v", err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("nats server: no connections after 10 s")
+	}
+	return s.ClientURL()
+}
+
+// Event is one message of the event plane, as it came.
+type Event struct {
+	Subject string
+	Data    []byte
+}
+
+// Recorder keeps every message of one event-plane topic.
+type Recorder struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+// Record keeps every message of a topic ("kv-events"), whatever its scope, from
+// now until the test ends.
+func Record(t testing.TB, url, topic string) *Recorder {
+	t.Helper()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatalf("nats: %v", err)
+	}
+	t.Cleanup(conn.Close)
+	r := &Recorder{}
+	_, err = conn.Subscribe("namespace.>", func(m *nats.Msg) {
+		if !strings.HasSuffix(m.Subject, "."+topic) {
+			return
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.events = append(r.events, Event{Subject: m.Subject, Data: m.Data})
+	})
+	if err != nil {
+		t.Fatalf("nats: %v", err)
+	}
+	// The server has the subscription once it answers.
+	if err := conn.Flush(); err != nil {
+		t.Fatalf("nats: %v", err)
+	}
+	return r
+}
+
+// Events returns what has come so far, in order.
+func (r *Recorder) Events() []Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Event(nil), r.events...)
+}

@@ -1,0 +1,270 @@
+package interop
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warmpath/warmpath/pkg/fleet"
+)
+
+// startTimeout is how long a stack may take to answer. It takes about a second
+// on an idle machine.
+const startTimeout = 90 * time.Second
+
+//go:embed scripts/*.py
+var scripts embed.FS
+
+// StackConfig says what to start. Zero values take the defaults named.
+type StackConfig struct {
+	Version   string             // Dynamo release, one of Versions
+	NATSURL   string             // where the workers publish
+	Roles     map[fleet.Role]int // workers per role: Aggregated, or Prefill and Decode
+	BlockSize int                // tokens per block; 16
+	Blocks    int                // KV blocks per rank; 64
+	Ranks     int                // data-parallel ranks per worker; 1
+	Namespace string             // Dynamo namespace; "dynamo"
+}
+
+// withDefaults returns the configuration to run, or what is wrong with it.
+func (c StackConfig) withDefaults() (StackConfig, error) {
+	c.BlockSize = cmp.Or(c.BlockSize, 16)
+	c.Blocks = cmp.Or(c.Blocks, 64)
+	c.Ranks = cmp.Or(c.Ranks, 1)
+	c.Namespace = cmp.Or(c.Namespace, "dynamo")
+	aggregated, prefill, decode := c.Roles[fleet.Aggregated], c.Roles[fleet.Prefill], c.Roles[fleet.Decode]
+	switch {
+	case c.NATSURL == "":
+		return c, errors.New("NATSURL is not set")
+	case aggregated > 0 && prefill == 0 && decode == 0:
+	case aggregated == 0 && prefill > 0 && decode > 0:
+	default:
+		return c, fmt.Errorf("roles %v: want aggregated workers, or both prefill and decode workers", c.Roles)
+	}
+	return c, nil
+}
+
+// Stack is a running Dynamo deployment.
+type Stack struct {
+	cfg     StackConfig
+	inst    Installation
+	dir     string // of this stack alone: scripts, model, discovery, logs
+	env     []string
+	workers []*worker
+	front   *process
+	url     string
+}
+
+type worker struct {
+	*process
+	role fleet.Role
+	id   uint64
+}
+
+// StartStack starts workers and a direct-mode frontend, each as a process, and
+// returns when the frontend answers for every worker. All ends with the test.
+func StartStack(t testing.TB, cfg StackConfig) *Stack {
+	t.Helper()
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		t.Fatalf("stack: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	inst, err := Install(ctx, cfg.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Stack{cfg: cfg, inst: inst, dir: t.TempDir()}
+	s.env = s.environment()
+	if err := s.writeFiles(ctx); err != nil {
+		t.Fatalf("stack: %v", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	s.startWorkers(t)
+	for attempt := 1; ; attempt++ {
+		s.startFrontend(t, attempt)
+		err := s.waitReady(ctx)
+		if err == nil {
+			return s
+		}
+		// Between our look and the frontend's start another may take the port.
+		if attempt == 3 || s.front.running() || !strings.Contains(s.front.logTail(), "already in use") {
+			t.Fatalf("dynamo %s: %v", cfg.Version, err)
+		}
+	}
+}
+
+// Model returns the model's name in requests.
+func (s *Stack) Model() string { return filepath.Join(s.dir, "model") }
+
+// FrontendURL returns the base URL of the frontend's OpenAI endpoint.
+func (s *Stack) FrontendURL() string { return s.url }
+
+// FrontendAddr returns the frontend's IP address and port.
+func (s *Stack) FrontendAddr() string { return strings.TrimPrefix(s.url, "http://") }
+
+// Workers returns the instance ids of a role's workers, as registered in
+// Dynamo's discovery. The order stays the same over the life of a stack.
+func (s *Stack) Workers(role fleet.Role) []uint64 {
+	var ids []uint64
+	for _, w := range s.workers {
+		if w.role == role {
+			ids = append(ids, w.id)
+		}
+	}
+	return ids
+}
+
+// writeFiles lays out the stack's folder.
+func (s *Stack) writeFiles(ctx context.Context) error {
+	names, err := scripts.ReadDir("scripts")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		b, err := scripts.ReadFile("scripts/" + name.Name())
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, name.Name()), b, 0o644); err != nil {
+			return err
+		}
+	}
+	cmd := exec.CommandContext(ctx, s.inst.Python, filepath.Join(s.dir, "tiny_model.py"), s.Model())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("write the model: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// environment returns the environment of all parts: ours, without anything that
+// would configure Dynamo or Python from outside.
+func (s *Stack) environment() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		for _, prefix := range []string{"DYN_", "NATS_", "ETCD_", "OTEL_", "HF_", "PYTHON", "XDG_", "HOME="} {
+			if strings.HasPrefix(v, prefix) {
+				return true
+			}
+		}
+		return false
+	})
+	return append(env,
+		"PYTHONPATH="+s.inst.Dir,
+		"PYTHONDONTWRITEBYTECODE=1",
+		// The frontend keeps copies of model cards in its home folder.
+		"HOME="+s.dir,
+		"HF_HUB_OFFLINE=1",
+		"DYN_MODEL="+s.Model(),
+		"NATS_SERVER="+s.cfg.NATSURL,
+		"DYN_EVENT_PLANE=nats",
+		"DYN_DISCOVERY_BACKEND=file",
+		"DYN_FILE_KV="+s.discoveryDir(),
+		"DYN_LOG="+workerLogFilter,
+		"DYN_LOGGING_JSONL=1",
+		// Requests, and the way back for their answers, stay on this machine. The
+		// second wants the name of an interface: 1.2 takes no address there.
+		"DYN_TCP_RPC_HOST=127.0.0.1",
+		"DYN_TCP_RESPONSE_STREAM_HOST=lo",
+	)
+}
+
+func (s *Stack) discoveryDir() string { return filepath.Join(s.dir, "discovery") }
+
+// startPart runs dynamo_stack.py.
+func (s *Stack) startPart(t testing.TB, name string, args ...string) *process {
+	t.Helper()
+	command := append([]string{s.inst.Python, filepath.Join(s.dir, "dynamo_stack.py")}, args...)
+	return startProcess(t, name, s.dir, s.env, command...)
+}
+
+// startWorkers starts all workers at once, then waits for their instance ids.
+func (s *Stack) startWorkers(t testing.TB) {
+	t.Helper()
+	for _, role := range []fleet.Role{fleet.Aggregated, fleet.Prefill, fleet.Decode} {
+		for i := range s.cfg.Roles[role] {
+			word := strings.ToLower(role.String())
+			s.workers = append(s.workers, &worker{role: role, process: s.startPart(t, fmt.Sprintf("%s-%d", word, i),
+				"worker", "--role", word, "--namespace", s.cfg.Namespace, "--block-size", strconv.Itoa(s.cfg.BlockSize),
+				"--blocks", strconv.Itoa(s.cfg.Blocks), "--ranks", strconv.Itoa(s.cfg.Ranks))})
+		}
+	}
+	for _, w := range s.workers {
+		line, err := w.firstLine(startTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var up struct {
+			InstanceID uint64 `json:"instance_id"`
+		}
+		if err := json.Unmarshal([]byte(line), &up); err != nil {
+			t.Fatalf("%s says %q: %v", w.name, line, err)
+		}
+		w.id = up.InstanceID
+	}
+}
+
+func (s *Stack) startFrontend(t testing.TB, attempt int) {
+	t.Helper()
+	port := freePort(t)
+	s.url = "http://127.0.0.1:" + port
+	s.front = s.startPart(t, fmt.Sprintf("frontend-%d", attempt), "frontend", "--port", port)
+}
+
+// freePort returns a port that nothing listens on. Dynamo's frontend cannot
+// choose one itself and say which.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("find a free port: %v", err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatalf("find a free port: %v", err)
+	}
+	return port
+}
+
+// registered returns the instance ids in Dynamo's file discovery that serve
+// requests, ascending. The name of such a file is, percent-encoded,
+// <namespace>/<component>/generate/<id in hex>.
+func (s *Stack) registered() ([]uint64, error) {
+	files, err := os.ReadDir(filepath.Join(s.discoveryDir(), "v1", "instances"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var ids []uint64
+	for _, f := range files {
+		name, err := url.PathUnescape(f.Name())
+		if err != nil {
+			return nil, fmt.Errorf("discovery file %s: %w", f.Name(), err)
+		}
+		parts := strings.Split(name, "/")
+		if len(parts) != 4 || parts[2] != "generate" {
+			continue
+		}
+		id, err := strconv.ParseUint(parts[3], 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("discovery file %s: %w", name, err)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
