@@ -21,6 +21,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/render"
 	"github.com/warmpath/warmpath/pkg/telemetry"
 )
 
@@ -35,10 +36,11 @@ type App struct {
 	load    *load.Table
 	picker  *pick.Picker
 
-	workers *discovery.File
-	plane   *eventplane.Plane // nil when events are disabled
-	extproc *extproc.Server
-	admin   *http.Server
+	workers   *discovery.File
+	plane     *eventplane.Plane // nil when events are disabled
+	tokenizer *render.Client    // nil when turned off
+	extproc   *extproc.Server
+	admin     *http.Server
 
 	streams, health, metrics net.Listener
 
@@ -100,9 +102,12 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			return err
 		}
 	}
-	tokenizer, err := newTokenizer(&spec.Tokenizer, a.picker)
-	if err != nil {
+	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, a.picker); err != nil {
 		return err
+	}
+	var tokenizer extproc.Tokenizer // stays nil, not a nil *render.Client
+	if a.tokenizer != nil {
+		tokenizer = a.tokenizer
 	}
 	a.extproc, err = extproc.New(extproc.Config{
 		Picker:       a.picker,
@@ -188,6 +193,9 @@ func (a *App) Run(ctx context.Context) error {
 		return a.admin.Close()
 	})
 	err := group.Wait()
+	if a.tokenizer != nil {
+		a.tokenizer.Close() // its idle connections would outlive us
+	}
 	a.log.Info("stopped")
 	return err
 }

@@ -49,7 +49,7 @@ func adapters(spec *v1alpha1.RoutingPolicySpec) map[string]bool {
 
 // newTokenizer returns what asks engines for token ids, or nil when that is
 // turned off.
-func newTokenizer(spec *v1alpha1.TokenizerSpec, picker *pick.Picker) (extproc.Tokenizer, error) {
+func newTokenizer(spec *v1alpha1.TokenizerSpec, picker *pick.Picker) (*render.Client, error) {
 	if spec.Disabled {
 		return nil, nil
 	}

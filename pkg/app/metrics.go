@@ -57,12 +57,16 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for _, role := range []fleet.Role{fleet.Aggregated, fleet.Prefill, fleet.Decode} {
 		gauge(descWorkers, float64(pool.Count(role)), role.String())
 	}
-	c.load.Read(func(k fleet.Key, f load.Figures) {
+	// Read holds the lock that decisions need: take the figures first, and hand
+	// them to a scrape, which may be slow, afterwards.
+	figures := make(map[fleet.Key]load.Figures, len(pool.Workers))
+	c.load.Read(func(k fleet.Key, f load.Figures) { figures[k] = f })
+	for k, f := range figures {
 		id, rank := labelsOf(k)
 		gauge(descPrefillLoad, float64(f.PrefillTokens), id, rank)
 		gauge(descDecodeLoad, float64(f.DecodeBlocks), id, rank)
 		gauge(descRequests, float64(f.Requests), id, rank)
-	})
+	}
 	c.collectIndex(gauge, counter)
 	if c.plane != nil {
 		c.collectPlane(gauge, counter)

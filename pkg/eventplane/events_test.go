@@ -286,15 +286,14 @@ func TestKnownInTime(t *testing.T) {
 	r.wantHeld(k, 2)
 	r.wantWorker(k, WorkerStats{LastID: 2, Events: 2})
 
-	// It leaves, and the sweep is the first to see it. Its next words are warned
-	// about all the same.
+	// It leaves: its next words are no surprise, and are kept for a while too.
 	r.setKnown(false, k)
 	r.plane.sweep()
 	r.advance(time.Minute)
 	r.takeIn(endpointSubject, stored(k, 3, 3), stored(k, 4, 4))
 	r.wantHeld(k, 4)
-	if n := r.logs.count("level=WARN", "in no pool"); n != 2 {
-		t.Errorf("%d warnings, want one per absence", n)
+	if n := r.logs.count("level=WARN", "in no pool"); n != 1 {
+		t.Errorf("%d warnings, want one, from before a pool had it", n)
 	}
 	r.advance(unknownGrace)
 	r.plane.sweep()
@@ -320,6 +319,11 @@ func TestSilentLeaver(t *testing.T) {
 		t.Errorf("the index has %v, want %v", keys, other)
 	}
 	r.wantLost(map[fleet.Key]int{k: 1})
+	r.takeIn(endpointSubject, stored(k, 2, 2), stored(k, 3, 3))
+	r.wantWorker(k, WorkerStats{LastID: 3, Events: 1, Refused: 2})
+	if _, there := r.index.Lookup(k); there {
+		t.Error("given up, and back in the index")
+	}
 }
 
 // TestIndexFull: the events of workers that find no room are refused and said

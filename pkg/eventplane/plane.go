@@ -26,7 +26,8 @@ type Config struct {
 	Index *index.Index
 	// Known says whether a pool has a worker.
 	Known func(fleet.Key) bool
-	// Lost is called when all that a worker held is gone.
+	// Lost is called when all that a worker held is gone. The index still knows
+	// the worker then.
 	Lost func(fleet.Key)
 
 	Log *slog.Logger
@@ -44,14 +45,15 @@ type Plane struct {
 	workers  map[fleet.Key]*cursor
 	stats    Stats
 	conn     *nats.Conn
+	subs     []*nats.Subscription
 	badSince time.Time // start of the current period of silence about bad messages
 }
 
 // Stats counts what the event plane as a whole did.
 type Stats struct {
-	Messages     uint64            // in our namespace
+	Messages     uint64            // in our namespace, on a subject that can be read
 	OtherSpace   uint64            // of another namespace: ignored
-	BadMessages  uint64            // that no event, or not all, could be read from
+	BadMessages  uint64            // that no event, or not all, could be read from, or not even the subject
 	Dropped      uint64            // messages NATS dropped because we were too slow
 	Disconnects  uint64            // connection losses
 	ByComponent  map[string]uint64 // messages by component of the subject
@@ -65,6 +67,7 @@ type subject struct {
 	scope     dynamo.Scope
 	component string
 	ours      bool
+	err       error // why it cannot be read
 }
 
 // maxSubjects bounds the cache of subjects.
@@ -114,20 +117,19 @@ func (p *Plane) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.conn = conn
 	p.mu.Unlock()
+	var receiving sync.WaitGroup
 	defer func() {
+		p.Stats() // notes what was dropped: a closed subscription does not tell
 		conn.Close()
 		<-closed
+		receiving.Wait()
 	}()
 	if !conn.IsConnected() {
 		p.cfg.Log.Warn("the event plane is not reachable yet; requests are routed without cache knowledge until it is", "error", conn.LastError())
 	}
 	for _, wildcard := range dynamo.KVEventSubjects() {
-		sub, err := conn.Subscribe(wildcard, p.receive)
-		if err != nil {
+		if err := p.subscribe(conn, wildcard, &receiving); err != nil {
 			return fmt.Errorf("eventplane: subscribe to %s: %w", wildcard, err)
-		}
-		if err := sub.SetPendingLimits(-1, p.maxPending); err != nil {
-			return fmt.Errorf("eventplane: limit what waits on %s: %w", wildcard, err)
 		}
 	}
 	tick := time.NewTicker(sweepEvery)
@@ -142,6 +144,21 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 }
 
+// subscribe adds a subscription. receiving waits until its last message is done,
+// which may be after the connection is closed.
+func (p *Plane) subscribe(conn *nats.Conn, wildcard string, receiving *sync.WaitGroup) error {
+	sub, err := conn.Subscribe(wildcard, p.receive)
+	if err != nil {
+		return err
+	}
+	receiving.Add(1)
+	sub.SetClosedHandler(func(string) { receiving.Done() })
+	p.mu.Lock()
+	p.subs = append(p.subs, sub)
+	p.mu.Unlock()
+	return sub.SetPendingLimits(-1, p.maxPending)
+}
+
 // sweepEvery is how often workers that no pool has are looked for.
 const sweepEvery = time.Minute
 
@@ -153,9 +170,15 @@ func (p *Plane) sweep() {
 	now := p.cfg.Now()
 	for key, c := range p.workers {
 		if _, _, givenUp := c.admit(p.cfg.Known(key), now); givenUp {
-			p.cfg.Index.Drop(key)
+			p.forget(key)
 		}
 	}
+}
+
+// forget drops what the index holds of a worker that no pool has.
+func (p *Plane) forget(key fleet.Key) {
+	p.cfg.Lost(key)
+	p.cfg.Index.Drop(key)
 }
 
 func (p *Plane) connected(c *nats.Conn, msg string) {
@@ -175,14 +198,9 @@ func (p *Plane) disconnected(c *nats.Conn, err error) {
 	p.cfg.Log.Warn("lost the connection to the event plane; events until it is back are missed", "error", err)
 }
 
-func (p *Plane) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
-	if errors.Is(err, nats.ErrSlowConsumer) && sub != nil {
-		if dropped, derr := sub.Dropped(); derr == nil {
-			p.mu.Lock()
-			p.stats.Dropped = max(p.stats.Dropped, uint64(max(dropped, 0)))
-			p.mu.Unlock()
-		}
-	}
+// asyncError hears of dropped messages only when dropping starts: Stats asks for
+// their number.
+func (p *Plane) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	p.cfg.Log.Warn("the event plane reports an error", "error", err)
 }
 
@@ -192,6 +210,11 @@ func (p *Plane) receive(m *nats.Msg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.subject(m.Subject)
+	if s.err != nil {
+		p.stats.BadMessages++
+		p.logBad(m.Subject, len(m.Data), s.err)
+		return
+	}
 	if !s.ours {
 		p.stats.OtherSpace++
 		return
@@ -225,8 +248,11 @@ func (p *Plane) subject(text string) subject {
 		return s
 	}
 	var s subject
-	if parsed, err := dynamo.ParseSubject(text); err == nil {
-		s = subject{parsed.Scope, parsed.Component, dynamo.InNamespace(parsed.Namespace, p.cfg.Namespace)}
+	if parsed, err := dynamo.ParseSubject(text); err != nil {
+		s.err = err
+	} else {
+		s.scope, s.component = parsed.Scope, parsed.Component
+		s.ours = dynamo.InNamespace(parsed.Namespace, p.cfg.Namespace)
 	}
 	if len(p.subjects) >= maxSubjects {
 		clear(p.subjects)
@@ -245,7 +271,7 @@ func (p *Plane) apply(ev *kvevent.Event) {
 			"worker_id", key.ID, "rank", key.Rank, "kept_for", unknownGrace)
 	}
 	if givenUp {
-		p.cfg.Index.Drop(key)
+		p.forget(key)
 	}
 	switch c.advance(ev.ID) {
 	case duplicate:
@@ -287,7 +313,13 @@ func (p *Plane) cursor(key fleet.Key) *cursor {
 		return c
 	}
 	if len(p.workers) >= maxCursors {
-		maps.DeleteFunc(p.workers, func(k fleet.Key, _ *cursor) bool { return !p.cfg.Known(k) })
+		maps.DeleteFunc(p.workers, func(k fleet.Key, _ *cursor) bool {
+			if p.cfg.Known(k) {
+				return false
+			}
+			p.forget(k) // nobody else would: the sweep follows cursors
+			return true
+		})
 	}
 	c = &cursor{}
 	p.workers[key] = c
@@ -317,11 +349,26 @@ func (p *Plane) Connected() bool {
 func (p *Plane) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.countDropped()
 	s := p.stats
 	s.ByComponent = maps.Clone(s.ByComponent)
 	s.Decode = p.decoder.Stats()
 	s.Connected = p.conn != nil && p.conn.IsConnected()
 	return s
+}
+
+// countDropped asks the subscriptions, as long as they are open. Its caller holds
+// the lock.
+func (p *Plane) countDropped() {
+	n := uint64(0)
+	for _, sub := range p.subs {
+		dropped, err := sub.Dropped()
+		if err != nil {
+			return
+		}
+		n += uint64(dropped)
+	}
+	p.stats.Dropped = n
 }
 
 // Workers returns the counters of every worker that was heard.

@@ -177,6 +177,7 @@ func (r *rig) listening(conn *nats.Conn) {
 			return r.heard(subject)
 		})
 	}
+	r.barrier(conn) // those before may have been sent more than once
 }
 
 // barrier returns when all that was published on conn before has been taken in.

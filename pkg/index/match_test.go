@@ -43,7 +43,7 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 			}
 			slot := mustRegister(t, x, workers-1)
 			now := time.Unix(1000, 0)
-			guesses.Record(now, slot, chains)
+			guesses.Record(now, slot, chains, 0)
 			var m index.Match
 			if n := testing.AllocsPerRun(100, func() {
 				x.Match(chains, &m)
@@ -105,7 +105,7 @@ func TestConcurrentReadersAndWriters(t *testing.T) {
 				}
 				// Guesses only about slots of writers.
 				guessedSlot := stable + 1 + index.Slot(reader)
-				guesses.Record(now, guessedSlot, chains[:round%32])
+				guesses.Record(now, guessedSlot, chains[:round%32], 0)
 				guesses.Merge(now, chains, &m)
 				for slot := range index.Slot(300) {
 					if n := m.Depth(slot).Total(); n > len(chains) {

@@ -3,6 +3,7 @@ package index
 import (
 	"math/bits"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -11,50 +12,50 @@ import (
 )
 
 // maxGuessedChains bounds the memory of a Speculation: the chains of all
-// remembered decisions together, about 60 bytes each.
-const maxGuessedChains = 1 << 19
+// remembered decisions together, 8 bytes each.
+const maxGuessedChains = 1 << 20
 
 // Speculation remembers, for a short time, which worker is about to hold which
 // prompt because a decision just sent it there. It bridges the time until the
 // worker's own events arrive: without it, equal prompts that come together
 // would be spread over workers that all compute the same prefix.
 //
+// A guess is the part of a prompt that its worker did not hold yet. It counts
+// for other prompts as far as they agree, for a worker that holds all before it.
+//
 // A guess belongs to the worker that prefills, never to one that only decodes.
 // All methods may be called at once.
 type Speculation struct {
-	mu      sync.Mutex
-	ttl     time.Duration
-	start   time.Time // of the first call; times are kept relative to it
-	table   map[block.Chain]guess
-	more    map[block.Chain][]guess // where several workers are about to hold a chain: all but one
-	queue   []guessed               // oldest first; all live for ttl, so also in order of expiry
-	entries uint64                  // recorded so far
-	chains  int                     // in queue
-	depths  []uint64                // scratch of Merge: bit i is set when some worker holds i blocks
+	mu     sync.Mutex
+	ttl    time.Duration
+	start  time.Time // of the first call; times are kept relative to it
+	queue  []*guess  // oldest first; all live for ttl, so also in order of expiry
+	chains int       // in queue
+
+	// Guesses by their first chain, which stands for the whole prompt up to
+	// there, and how many begin at each block position.
+	byFirst map[block.Chain][]*guess
+	begins  counts
 }
 
-// guess is one worker that is about to hold a chain.
+// guess is what one decision expects.
 type guess struct {
-	number uint64 // of the newest entry that says so
 	slot   Slot
-}
-
-type guessed struct {
-	number uint64
-	slot   Slot
+	from   int           // position in the prompt of the first chain
+	chains []block.Chain // empty once forgotten
 	until  time.Duration
-	chains []block.Chain
 }
 
 // NewSpeculation returns an empty Speculation whose guesses live for ttl. With a
 // ttl of 0 it never remembers anything.
 func NewSpeculation(ttl time.Duration) *Speculation {
-	return &Speculation{ttl: ttl, table: map[block.Chain]guess{}, more: map[block.Chain][]guess{}}
+	return &Speculation{ttl: ttl, byFirst: map[block.Chain][]*guess{}}
 }
 
-// Record remembers that the worker in a slot is about to hold the blocks of
-// chains: those of a prompt, in order, that it does not hold on device yet.
-func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain) {
+// Record remembers that the worker in a slot, which holds the first from blocks
+// of a prompt on device, is about to hold the rest too.
+func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain, from int) {
+	chains = chains[min(from, len(chains)):]
 	if g.ttl <= 0 || len(chains) == 0 || len(chains) > maxGuessedChains {
 		return
 	}
@@ -64,30 +65,11 @@ func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain) {
 	for g.chains+len(chains) > maxGuessedChains {
 		g.pop()
 	}
-	g.entries++
-	e := guessed{number: g.entries, slot: s, until: at + g.ttl, chains: slices.Clone(chains)}
-	for _, c := range e.chains {
-		g.put(c, guess{e.number, s})
-	}
+	e := &guess{slot: s, from: from, chains: slices.Clone(chains), until: at + g.ttl}
+	g.byFirst[e.chains[0]] = append(g.byFirst[e.chains[0]], e)
+	g.begins.add(from)
 	g.queue = append(g.queue, e)
-	g.chains += len(e.chains)
-}
-
-// put notes a guess, in place of an older one about the same worker.
-func (g *Speculation) put(c block.Chain, n guess) {
-	first, ok := g.table[c]
-	if !ok || first.slot == n.slot {
-		g.table[c] = n
-		return
-	}
-	others := g.more[c]
-	for i := range others {
-		if others[i].slot == n.slot {
-			others[i] = n
-			return
-		}
-	}
-	g.more[c] = append(others, n)
+	g.chains += len(chains)
 }
 
 // Merge raises the device depths of m by the blocks that are guessed to follow
@@ -99,69 +81,38 @@ func (g *Speculation) Merge(now time.Time, chains []block.Chain, m *Match) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
-	if len(g.table) == 0 {
-		return
-	}
 	device := m.tiers[kvevent.Device]
-	g.markDepths(device, len(chains))
-	for w := range g.depths {
-		// A raised worker sets a later bit, so the word is read anew each time.
-		for done := uint64(0); ; {
-			left := g.depths[w] &^ done
-			if left == 0 {
-				break
+	deepest := uint32(0)
+	if len(g.queue) > 0 && len(device) > 0 {
+		deepest = slices.Max(device)
+	}
+	// In order of position, since one guess may begin where another ends.
+	for from := g.begins.next(0); from >= 0 && from < len(chains) && uint32(from) <= deepest; from = g.begins.next(from + 1) {
+		for _, e := range g.byFirst[chains[from]] {
+			if int(e.slot) >= len(device) || device[e.slot] < uint32(from) {
+				continue // it does not hold, or will not, what comes before
 			}
-			bit := bits.TrailingZeros64(left)
-			done |= 1 << bit
-			if depth := w*wordBits + bit; depth < len(chains) {
-				g.raiseAll(chains[depth], uint32(depth), device, m)
-			}
+			end := uint32(from + agree(e.chains, chains[from:]))
+			m.raise(e.slot, end)
+			deepest = max(deepest, end)
 		}
 	}
 }
 
-// markDepths sets the bits of the depths at which some worker ends: only there
-// can a guess go on.
-func (g *Speculation) markDepths(device []uint32, blocks int) {
-	words := blocks/wordBits + 1
-	if cap(g.depths) < words {
-		g.depths = make([]uint64, words)
-	}
-	g.depths = g.depths[:words]
-	clear(g.depths)
-	for _, d := range device {
-		g.depths[d/wordBits] |= 1 << (d % wordBits)
-	}
-}
-
-// raiseAll gives one more block to every worker that ends at depth and is about
-// to hold the chain there.
-func (g *Speculation) raiseAll(c block.Chain, depth uint32, device []uint32, m *Match) {
-	first, ok := g.table[c]
-	if !ok {
-		return
-	}
-	raise := func(s Slot) {
-		if int(s) < len(device) && device[s] == depth {
-			m.raise(s, depth+1)
-			g.depths[(depth+1)/wordBits] |= 1 << ((depth + 1) % wordBits)
-		}
-	}
-	raise(first.slot)
-	if len(g.more) > 0 {
-		for _, other := range g.more[c] {
-			raise(other.slot)
-		}
-	}
+// agree returns how many chains two prompts share. A chain stands for all before
+// it, so they agree up to some point and never after it.
+func agree(a, b []block.Chain) int {
+	n := min(len(a), len(b))
+	return sort.Search(n, func(i int) bool { return a[i] != b[i] })
 }
 
 // Forget drops every guess about a worker, as when it restarts or leaves.
 func (g *Speculation) Forget(s Slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i := range g.queue {
-		if e := &g.queue[i]; e.slot == s {
-			g.take(e, true)
+	for _, e := range g.queue {
+		if e.slot == s {
+			g.drop(e)
 		}
 	}
 }
@@ -179,35 +130,59 @@ func (g *Speculation) expire(now time.Time) time.Duration {
 }
 
 func (g *Speculation) pop() {
-	g.take(&g.queue[0], false)
+	g.drop(g.queue[0])
+	g.queue[0] = nil
 	g.queue = g.queue[1:]
 }
 
-// take takes back the chains of an entry, except those that a later entry of
-// the same worker renewed (unless all are to go).
-func (g *Speculation) take(e *guessed, all bool) {
-	for _, c := range e.chains {
-		g.remove(c, e, all)
+// drop takes a guess out of everything but the queue.
+func (g *Speculation) drop(e *guess) {
+	if len(e.chains) == 0 {
+		return // forgotten before
 	}
+	first := e.chains[0]
+	same := slices.DeleteFunc(g.byFirst[first], func(o *guess) bool { return o == e })
+	if len(same) == 0 {
+		delete(g.byFirst, first)
+	} else {
+		g.byFirst[first] = same
+	}
+	g.begins.remove(e.from)
 	g.chains -= len(e.chains)
 	e.chains = nil
 }
 
-func (g *Speculation) remove(c block.Chain, e *guessed, all bool) {
-	stale := func(n guess) bool { return n.slot == e.slot && (all || n.number == e.number) }
-	others := g.more[c]
-	if first, ok := g.table[c]; ok && stale(first) {
-		if len(others) == 0 {
-			delete(g.table, c)
-			return
+// counts is a multiset of small numbers that can be walked in order.
+type counts struct {
+	n    []int32
+	bits []uint64 // bit i: n[i] > 0
+}
+
+func (c *counts) add(i int) {
+	if i >= len(c.n) {
+		c.n = append(c.n, make([]int32, i+1-len(c.n))...)
+		c.bits = append(c.bits, make([]uint64, i/wordBits+1-len(c.bits))...)
+	}
+	c.n[i]++
+	c.bits[i/wordBits] |= 1 << (i % wordBits)
+}
+
+func (c *counts) remove(i int) {
+	if c.n[i]--; c.n[i] == 0 {
+		c.bits[i/wordBits] &^= 1 << (i % wordBits)
+	}
+}
+
+// next returns the smallest number from i on that is in the set, or -1.
+func (c *counts) next(i int) int {
+	for w := i / wordBits; w < len(c.bits); w++ {
+		word := c.bits[w]
+		if w == i/wordBits {
+			word &= ^uint64(0) << (i % wordBits)
 		}
-		g.table[c], others = others[0], others[1:]
-	} else {
-		others = slices.DeleteFunc(others, stale)
+		if word != 0 {
+			return w*wordBits + bits.TrailingZeros64(word)
+		}
 	}
-	if len(others) == 0 {
-		delete(g.more, c)
-	} else {
-		g.more[c] = others
-	}
+	return -1
 }

@@ -78,9 +78,9 @@ func TestSpeculationEqualsTwin(t *testing.T) {
 				advance(t)
 				slot := rapid.SampledFrom(guessSlots).Draw(t, "slot")
 				chains := prompt(path.Draw(t, "path")...)
-				chains = chains[rapid.IntRange(0, len(chains)-1).Draw(t, "from"):]
-				g.Record(now, slot, chains)
-				twin = append(twin, specEntry{slot, slices.Clone(chains), now.Add(ttl)})
+				from := rapid.IntRange(0, len(chains)-1).Draw(t, "from")
+				g.Record(now, slot, chains, from)
+				twin = append(twin, specEntry{slot, slices.Clone(chains[from:]), now.Add(ttl)})
 				chains[0]++ // the caller reuses its buffer
 			},
 			"forget": func(t *rapid.T) {
@@ -122,22 +122,22 @@ func TestSpeculationRules(t *testing.T) {
 		want int
 	}{
 		{"nothing recorded", func(*index.Speculation) {}, 0, 0},
-		{"recorded", func(g *index.Speculation) { g.Record(start, 0, long) }, 0, 3},
-		{"just before expiry", func(g *index.Speculation) { g.Record(start, 0, long) }, ttl - 1, 3},
-		{"at expiry", func(g *index.Speculation) { g.Record(start, 0, long) }, ttl, 0},
-		{"renewed", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start.Add(ttl/2), 0, long) }, ttl, 3},
-		{"renewed in part", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start.Add(ttl/2), 0, other) }, ttl, 1},
-		{"no chains", func(g *index.Speculation) { g.Record(start, 0, nil) }, 0, 0},
-		{"other slot", func(g *index.Speculation) { g.Record(start, 1, long) }, 0, 0},
-		{"forgotten", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start, 0, other); g.Forget(0) }, 0, 0},
-		{"another forgotten", func(g *index.Speculation) { g.Record(start, 0, long); g.Record(start, 1, long); g.Forget(1) }, 0, 3},
+		{"recorded", func(g *index.Speculation) { g.Record(start, 0, long, 0) }, 0, 3},
+		{"just before expiry", func(g *index.Speculation) { g.Record(start, 0, long, 0) }, ttl - 1, 3},
+		{"at expiry", func(g *index.Speculation) { g.Record(start, 0, long, 0) }, ttl, 0},
+		{"renewed", func(g *index.Speculation) { g.Record(start, 0, long, 0); g.Record(start.Add(ttl/2), 0, long, 0) }, ttl, 3},
+		{"renewed in part", func(g *index.Speculation) { g.Record(start, 0, long, 0); g.Record(start.Add(ttl/2), 0, other, 0) }, ttl, 1},
+		{"no chains", func(g *index.Speculation) { g.Record(start, 0, nil, 0) }, 0, 0},
+		{"other slot", func(g *index.Speculation) { g.Record(start, 1, long, 0) }, 0, 0},
+		{"forgotten", func(g *index.Speculation) { g.Record(start, 0, long, 0); g.Record(start, 0, other, 0); g.Forget(0) }, 0, 0},
+		{"another forgotten", func(g *index.Speculation) { g.Record(start, 0, long, 0); g.Record(start, 1, long, 0); g.Forget(1) }, 0, 3},
 		{"forgotten, then recorded", func(g *index.Speculation) {
-			g.Record(start, 0, long)
+			g.Record(start, 0, long, 0)
 			g.Forget(0)
-			g.Record(start.Add(ttl/2), 0, long)
+			g.Record(start.Add(ttl/2), 0, long, 0)
 		}, ttl, 3},
-		{"clock steps back: the guess stays", func(g *index.Speculation) { g.Record(start.Add(ttl), 0, long); g.Record(start, 0, long) }, ttl, 3},
-		{"clock steps back: it still ends", func(g *index.Speculation) { g.Record(start.Add(ttl), 0, long); g.Record(start, 0, long) }, 2 * ttl, 0},
+		{"clock steps back: the guess stays", func(g *index.Speculation) { g.Record(start.Add(ttl), 0, long, 0); g.Record(start, 0, long, 0) }, ttl, 3},
+		{"clock steps back: it still ends", func(g *index.Speculation) { g.Record(start.Add(ttl), 0, long, 0); g.Record(start, 0, long, 0) }, 2 * ttl, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := index.New()
@@ -161,7 +161,7 @@ func TestMergeIgnoresSlotsBeyondTheLookup(t *testing.T) {
 	mustRegister(t, x, 1)
 	now, chains := time.Unix(1000, 0), prompt(1, 2)
 	for _, s := range []index.Slot{1, 64, index.MaxWorkers} {
-		g.Record(now, s, chains)
+		g.Record(now, s, chains, 0)
 	}
 	var m index.Match
 	x.Match(chains, &m)
@@ -184,7 +184,7 @@ func TestMergeCountsNoBlockTwice(t *testing.T) {
 	for guess, want := range []index.Depth{
 		{Device: 1, Host: 2, Disk: 1}, {Device: 1, Host: 2, Disk: 1}, {Device: 2, Host: 1, Disk: 1}, {Device: 3, Disk: 1}, {Device: 4},
 	} {
-		g.Record(now, 0, chains[:guess])
+		g.Record(now, 0, chains[:guess], 0)
 		x.Match(chains, &m)
 		g.Merge(now, chains, &m)
 		if got := m.Depth(0); got != want {
@@ -193,9 +193,9 @@ func TestMergeCountsNoBlockTwice(t *testing.T) {
 	}
 }
 
-// All guesses together hold at most 1<<19 chains; the oldest go first.
+// All guesses together hold at most 1<<20 chains; the oldest go first.
 func TestSpeculationIsBounded(t *testing.T) {
-	const bound = 1 << 19
+	const bound = 1 << 20
 	x := index.New()
 	for id := range uint64(4) {
 		mustRegister(t, x, id)
@@ -221,15 +221,15 @@ func TestSpeculationIsBounded(t *testing.T) {
 			t.Errorf("%s: %v, want %v", step, got, want)
 		}
 	}
-	g.Record(now, 3, chains)
+	g.Record(now, 3, chains, 0)
 	expect("a prompt larger than the bound is not remembered", [4]int{})
-	g.Record(now, 0, chains[:bound/2])
-	g.Record(now, 1, chains[:bound/2])
+	g.Record(now, 0, chains[:bound/2], 0)
+	g.Record(now, 1, chains[:bound/2], 0)
 	expect("exactly the bound", [4]int{bound / 2, bound / 2, 0, 0})
-	g.Record(now, 2, chains[:1])
+	g.Record(now, 2, chains[:1], 0)
 	expect("one more: the oldest goes", [4]int{0, bound / 2, 1, 0})
 	g.Forget(1)
-	g.Record(now, 0, chains[:bound/2])
-	g.Record(now, 3, chains[:bound/2-1])
+	g.Record(now, 0, chains[:bound/2], 0)
+	g.Record(now, 3, chains[:bound/2-1], 0)
 	expect("what was forgotten leaves room", [4]int{bound / 2, 0, 1, bound/2 - 1})
 }

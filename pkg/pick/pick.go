@@ -170,7 +170,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 	// The guess belongs to the worker that computes the prompt and tells of it.
 	// A decode worker that has to prefill publishes no events to confirm it.
 	if !req.NoGuess && (choice.mode == Disaggregated || choice.mode == OnAggregated) {
-		p.guesses.Record(now, pool.slots[choice.prefill], req.Chains[choice.overlap.Device:])
+		p.guesses.Record(now, pool.slots[choice.prefill], req.Chains, choice.overlap.Device)
 	}
 	return Decision{
 		Decode:      pool.Workers[choice.decode],

@@ -1,0 +1,76 @@
+package app
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/extproc"
+	"github.com/warmpath/warmpath/pkg/fleet"
+)
+
+func TestHandoffConversion(t *testing.T) {
+	all := []v1alpha1.HandoffValue{
+		v1alpha1.PrefillEndpoint, v1alpha1.PrefillInstanceID, v1alpha1.PrefillRank,
+		v1alpha1.DecodeEndpoint, v1alpha1.DecodeInstanceID, v1alpha1.DecodeRank, v1alpha1.RoutingMode, v1alpha1.RequestID,
+	}
+	var headers []v1alpha1.HandoffHeader
+	var want extproc.Handoff
+	for i, v := range all {
+		name := "x-" + string(rune('a'+i))
+		headers = append(headers, v1alpha1.HandoffHeader{Name: name, Value: v})
+		want = append(want, extproc.HandoffHeader{Name: name, Value: extproc.PrefillEndpoint + extproc.HandoffValue(i)})
+	}
+	for _, tc := range []struct {
+		spec v1alpha1.HandoffSpec
+		want extproc.Handoff
+	}{
+		{v1alpha1.HandoffSpec{}, extproc.DefaultHandoff()},
+		{v1alpha1.HandoffSpec{Preset: v1alpha1.HandoffDefault}, extproc.DefaultHandoff()},
+		{v1alpha1.HandoffSpec{Preset: v1alpha1.HandoffDynamo}, extproc.DynamoHandoff()},
+		{v1alpha1.HandoffSpec{Preset: v1alpha1.HandoffNone}, nil},
+		{v1alpha1.HandoffSpec{Headers: headers}, want},
+	} {
+		got := handoff(&tc.spec)
+		if !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%+v becomes %v, want %v", tc.spec, got, tc.want)
+		}
+		if err := got.Validate(); err != nil {
+			t.Errorf("%+v: %v", tc.spec, err)
+		}
+	}
+}
+
+func TestEnginesOfAPool(t *testing.T) {
+	at := netip.MustParseAddrPort
+	pool, err := fleet.NewSnapshot([]fleet.Worker{
+		{Key: fleet.Key{ID: 1}, Endpoint: at("10.0.0.1:8000"), Role: fleet.Prefill},
+		{Key: fleet.Key{ID: 2}, Endpoint: at("10.0.0.2:8000"), Role: fleet.Decode},
+		{Key: fleet.Key{ID: 2, Rank: 1}, Endpoint: at("10.0.0.2:8000"), Role: fleet.Decode},
+		{Key: fleet.Key{ID: 3}, Endpoint: at("[2001:db8::1]:8000"), Role: fleet.Aggregated},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := engines(pool), []string{"http://10.0.0.2:8000", "http://[2001:db8::1]:8000"}; !slices.Equal(got, want) {
+		t.Errorf("engines %v, want %v", got, want)
+	}
+}
+
+func TestGuessesNeedEvents(t *testing.T) {
+	ttl := &v1alpha1.Duration{Duration: 7}
+	for _, tc := range []struct {
+		plane v1alpha1.EventPlaneSpec
+		want  int64
+	}{
+		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 7},
+		{v1alpha1.EventPlaneSpec{}, 0},
+		{v1alpha1.EventPlaneSpec{Disabled: true, SpeculationTTL: ttl}, 0},
+	} {
+		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}); int64(got) != tc.want {
+			t.Errorf("%+v: guesses live %v", tc.plane, got)
+		}
+	}
+}
