@@ -151,7 +151,8 @@ func (a *App) Close() {
 	}
 }
 
-// Addresses of the listeners, useful when the configuration asks for port 0.
+// ExtProcAddr is where ext-proc is served: the port that was taken when the
+// configuration asks for port 0.
 func (a *App) ExtProcAddr() net.Addr { return a.streams.Addr() }
 
 // HealthAddr is where gRPC health is served.

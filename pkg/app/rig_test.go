@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -276,6 +277,18 @@ func freePort(t *testing.T) int {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
+}
+
+// waitSubscribed waits until NATS knows what the picker listens to.
+func (r *running) waitSubscribed(t *testing.T, s *server.Server) {
+	t.Helper()
+	r.eventually(t, "the picker has subscribed", func() bool {
+		conns, err := s.Connz(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(conns.Conns, func(c *server.ConnInfo) bool { return c.Name == "warmpath" && c.NumSubs == 2 })
+	})
 }
 
 // publish sends events as a worker does.

@@ -144,8 +144,8 @@ func randomHistory(seed uint64) (facts []fact) {
 			f.kind = "removed"
 			f.gone = []uint64{rng.Uint64N(20), rng.Uint64N(20)}
 		case 4:
-			// On both subjects alike when the other rank is cleared with it: in
-			// component scope that is the case, so the twin must be told.
+			// Workers with an even number publish in component scope, where this is
+			// about the other rank too.
 			f.kind, f.whole = "cleared", seed%2 == 0
 		default:
 			if parent := rng.Uint64N(20); rng.IntN(3) > 0 {

@@ -105,8 +105,8 @@ func (p *Plane) Run(ctx context.Context) error {
 		nats.ReconnectWait(time.Second),
 		nats.ReconnectJitter(500*time.Millisecond, 500*time.Millisecond),
 		nats.IgnoreAuthErrorAbort(),
-		nats.ConnectHandler(func(c *nats.Conn) { p.connected(c, "connected to the event plane") }),
-		nats.ReconnectHandler(func(c *nats.Conn) { p.connected(c, "connected to the event plane again") }),
+		nats.ConnectHandler(p.connected),
+		nats.ReconnectHandler(p.connected),
 		nats.DisconnectErrHandler(p.disconnected),
 		nats.ErrorHandler(p.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
@@ -181,11 +181,17 @@ func (p *Plane) forget(key fleet.Key) {
 	p.cfg.Index.Drop(key)
 }
 
-func (p *Plane) connected(c *nats.Conn, msg string) {
+func (p *Plane) connected(c *nats.Conn) {
 	p.mu.Lock()
+	again := p.stats.EverListened
 	p.stats.EverListened = true
 	p.mu.Unlock()
-	p.cfg.Log.Info(msg, "server", c.ConnectedUrlRedacted(), "namespace", p.cfg.Namespace)
+	log := p.cfg.Log.With("server", c.ConnectedUrlRedacted(), "namespace", p.cfg.Namespace)
+	if again {
+		log.Info("connected to the event plane again")
+	} else {
+		log.Info("connected to the event plane")
+	}
 }
 
 func (p *Plane) disconnected(c *nats.Conn, err error) {

@@ -18,10 +18,10 @@ import (
 // to 64 KiB (endpoint-picker.md 1.5).
 const maxChunk = 62_000
 
-// errBodyTooLarge: the body is over the configured limit.
-type errBodyTooLarge struct{ limit int }
+// bodyTooLargeError: the body is over the configured limit.
+type bodyTooLargeError struct{ limit int }
 
-func (e errBodyTooLarge) Error() string {
+func (e bodyTooLargeError) Error() string {
 	return fmt.Sprintf("the request body is larger than the limit of %d bytes", e.limit)
 }
 
@@ -90,7 +90,7 @@ type refused struct {
 
 func refusal(err error) refused {
 	var bad *prompt.Error
-	var large errBodyTooLarge
+	var large bodyTooLargeError
 	switch {
 	case errors.As(err, &bad):
 		return refused{typev3.StatusCode_BadRequest, "invalid_request_error", bad.Code, bad.Error(), bad.Param}

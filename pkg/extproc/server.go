@@ -125,7 +125,6 @@ func (s *Server) Run(ctx context.Context, streams, health net.Listener) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.StreamInterceptor(s.stamp),
-		grpc.SharedWriteBuffer(true),
 	}
 	main, side := grpc.NewServer(options...), grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(main, s)

@@ -138,7 +138,7 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 	readable := st.duplex == fullDuplex || st.duplex == buffered
 	if !empty && readable && st.head.kind != prompt.Other {
 		if st.head.length > st.srv.cfg.MaxBodyBytes {
-			return st.refuse(errBodyTooLarge{st.srv.cfg.MaxBodyBytes})
+			return st.refuse(bodyTooLargeError{st.srv.cfg.MaxBodyBytes})
 		}
 		if st.duplex == fullDuplex {
 			return nil // the answer to the headers carries the decision
@@ -156,16 +156,17 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 
 // route decides and sends what the decision changes.
 func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *structpb.Struct) error) error {
-	d, err := st.srv.decide(st.rpc.Context(), &st.head, body, st.subset)
+	var err error
+	st.decision, err = st.srv.decide(st.rpc.Context(), &st.head, body, st.subset)
 	st.body.lent = st.head.lent
-	if err != nil {
-		if st.rpc.Context().Err() != nil {
-			return nil // the client is gone; nobody reads an answer
-		}
+	switch {
+	case st.rpc.Context().Err() != nil:
+		return nil // the client is gone; nobody reads an answer
+	case err != nil:
 		return st.refuse(err)
 	}
-	st.decision, st.phase = d, routedPhase
-	return send(st.srv.routed(&d, &st.head))
+	st.phase = routedPhase
+	return send(st.srv.routed(&st.decision, &st.head))
 }
 
 func (st *stream) sendRoutedHeaders(c *extprocv3.CommonResponse, metadata *structpb.Struct) error {
@@ -194,7 +195,7 @@ func (st *stream) requestBody(m *extprocv3.HttpBody) error {
 		return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}})
 	}
 	if st.body.len()+len(m.GetBody()) > st.srv.cfg.MaxBodyBytes {
-		return st.refuse(errBodyTooLarge{st.srv.cfg.MaxBodyBytes})
+		return st.refuse(bodyTooLargeError{st.srv.cfg.MaxBodyBytes})
 	}
 	st.body.add(m.GetBody())
 	if st.duplex == buffered {

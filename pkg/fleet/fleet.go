@@ -65,7 +65,7 @@ type Snapshot struct {
 // workers have the same key: events could not be told apart.
 func NewSnapshot(workers []Worker) (*Snapshot, error) {
 	s := &Snapshot{Workers: slices.Clone(workers), byKey: make(map[Key]int, len(workers))}
-	slices.SortFunc(s.Workers, func(a, b Worker) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(s.Workers, func(a, b Worker) int { return a.Compare(b.Key) })
 	for i, w := range s.Workers {
 		if j, dup := s.byKey[w.Key]; dup {
 			return nil, fmt.Errorf("workers %q and %q have the same id and rank %s", s.Workers[j].Name, w.Name, w.Key)

@@ -189,7 +189,7 @@ func FloorServer(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.SharedWriteBuffer(true))
+	server := grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(server, floor{})
 	if err := json.NewEncoder(stderr).Encode(map[string]string{"msg": "serving", "ext_proc": l.Addr().String()}); err != nil {
 		return err
@@ -202,12 +202,13 @@ type floor struct {
 	extprocv3.UnimplementedExternalProcessorServer
 }
 
-// Process answers like a picker that looks at nothing.
+// Process answers like a picker that looks at nothing, until the gateway goes
+// away, which shows as an error.
 func (floor) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
 	for {
 		msg, err := rpc.Recv()
 		if err != nil {
-			return nil // the gateway is gone: the normal end
+			return err
 		}
 		var out *extprocv3.ProcessingResponse
 		switch m := msg.GetRequest().(type) {
@@ -223,7 +224,7 @@ func (floor) Process(rpc extprocv3.ExternalProcessor_ProcessServer) error {
 			continue
 		}
 		if err := rpc.Send(out); err != nil {
-			return nil // likewise
+			return err
 		}
 	}
 }

@@ -60,11 +60,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	s, err := newStack(ctx, &cfg)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil // interrupted while setting up
-		}
+	switch {
+	case err != nil && ctx.Err() == nil:
 		return err
+	case s == nil:
+		return nil // interrupted while setting up
 	}
 	err = drive(ctx, &cfg, s)
 	return errors.Join(err, s.close())

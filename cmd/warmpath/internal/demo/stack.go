@@ -43,7 +43,7 @@ type stack struct {
 	bus     *server.Server
 	picker  *app.App
 	front   front
-	running context.Context // of all parts; ends in close
+	running context.Context //nolint:containedctx // the life of all parts, which outlive the caller's context until close
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
@@ -222,10 +222,10 @@ func (s *stack) splitAt(ctx context.Context, after time.Duration, progress io.Wr
 			}
 			return time.Since(busy) > time.Second
 		})
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		w.stop()
