@@ -51,8 +51,9 @@ type ServerConfig struct {
 	// +default=":9090"
 	MetricsAddress string `json:"metricsAddress,omitempty"`
 
-	// DrainTimeout is how long open streams may finish after SIGTERM. New ones
-	// are refused meanwhile. Range: above 0, at most 1h.
+	// DrainTimeout is the most time that a stop may take after SIGTERM. New
+	// streams are served until none has come for a second, open ones may finish,
+	// and what is left after this time is cut. Range: above 0, at most 1h.
 	// +default="30s"
 	DrainTimeout Duration `json:"drainTimeout,omitzero"`
 

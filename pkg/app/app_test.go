@@ -85,6 +85,9 @@ func TestWorkerListIsWatched(t *testing.T) {
 	r.waitMetric(t, `warmpath_pool_workers{role="Aggregated"}`, 0)
 	r.waitMetric(t, `warmpath_pool_workers{role="Prefill"}`, 2)
 	r.waitMetric(t, `warmpath_pool_workers{role="Decode"}`, 1)
+	if r.Listed("prefill-a") != 1 || r.Listed("agg-a") != 0 || r.Ready() != nil {
+		t.Errorf("listed %d and %d, ready: %v", r.Listed("prefill-a"), r.Listed("agg-a"), r.Ready())
+	}
 	_, body := tokens(1, 8)
 	set := r.ask(t, completions, body)
 	if set["x-gateway-destination-endpoint"] != "10.0.2.1:8000" || !strings.HasPrefix(set["x-prefiller-host-port"], "10.0.1.") {
@@ -185,6 +188,29 @@ func TestEventsReachDecisions(t *testing.T) {
 		return r.metric(t, `warmpath_worker_requests{rank="0",worker_id="21"}`) == 0 &&
 			r.metric(t, `warmpath_worker_prefill_tokens{rank="0",worker_id="12"}`) == 0
 	})
+}
+
+// TestClearedWorkerLosesItsGuesses: what a decision expects of a worker is void
+// when the worker says that it holds nothing.
+func TestClearedWorkerLosesItsGuesses(t *testing.T) {
+	ns := startNATS(t, 0)
+	r := start(t, "eventPlane: {speculationTTL: 1h, nats: {url: \""+ns.ClientURL()+"\"}}", prefillA+decodeA)
+	r.waitReady(t)
+	r.waitSubscribed(t, ns)
+	const best = `warmpath_prompt_blocks_total{kind="best"}`
+	_, body := tokens(1, 8)
+	for i, want := range []float64{0, 2} {
+		r.ask(t, completions, body)
+		if got := r.metric(t, best); got != want {
+			t.Fatalf("after request %d: best match %v blocks so far, want %v", i+1, got, want)
+		}
+	}
+	publish(t, ns, dynamo.Gen14, "prefill", kvevent.Event{WorkerID: 11, ID: 1, Kind: kvevent.Cleared})
+	r.waitMetric(t, `warmpath_index_blocks_total{kind="cleared"}`, 1)
+	r.ask(t, completions, body)
+	if got := r.metric(t, best); got != 2 {
+		t.Errorf("after the clear: best match %v blocks in all, want 2", got)
+	}
 }
 
 func TestDebugIndex(t *testing.T) {

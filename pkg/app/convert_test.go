@@ -74,3 +74,10 @@ func TestGuessesNeedEvents(t *testing.T) {
 		}
 	}
 }
+
+func TestAdaptersConversion(t *testing.T) {
+	got := adapters(&v1alpha1.RoutingPolicySpec{Adapters: []string{"a", "b"}})
+	if want := map[string]bool{"a": true, "b": true}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/kvevent"
@@ -167,16 +169,22 @@ func TestStopWhileBusy(t *testing.T) {
 	r := newRig(t, address, "dynamo")
 	stop := r.run()
 	r.listening(connect(t, address))
+	var conns []*nats.Conn
+	for range 4 {
+		conns = append(conns, connect(t, address))
+	}
 	flooding, stopFlood := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
-	for i := range uint64(4) {
-		conn := connect(t, address)
+	for i, conn := range conns {
 		subject := []string{componentSubject, endpointSubject}[i%2]
 		flood.Go(func() {
 			for id := uint64(1); flooding.Err() == nil; id++ {
-				msg, err := dynamo.AppendMessage(nil, dynamo.Gen12, dynamo.Envelope{}, []kvevent.Event{stored(fleet.Key{ID: i}, id, id)})
+				msg, err := dynamo.AppendMessage(nil, dynamo.Gen12, dynamo.Envelope{}, []kvevent.Event{stored(fleet.Key{ID: uint64(i)}, id, id)})
 				if err == nil {
 					err = conn.Publish(subject, msg)
+				}
+				if err == nil && id%256 == 0 {
+					err = conn.Flush() // no faster than the server
 				}
 				if err != nil {
 					t.Error(err)

@@ -192,7 +192,7 @@ func TestBadMessages(t *testing.T) {
 	r.advance(time.Minute)
 	send(componentSubject, bad["text"])
 	send(componentSubject, bad["text"])
-	if n := r.logs.count("level=WARN", "could not be read", "subject="+componentSubject, "bytes=5"); n != 1 || r.logs.count("could not be read") != 2 {
+	if n := r.logs.count("level=WARN", "could not be read", "subject="+componentSubject, "bytes=5 "); n != 1 || r.logs.count("could not be read") != 2 {
 		t.Errorf("%d warnings a minute later, want 1", n)
 	}
 }
@@ -288,14 +288,15 @@ func TestKnownInTime(t *testing.T) {
 
 	// It leaves: its next words are no surprise, and are kept for a while too.
 	r.setKnown(false, k)
+	r.takeIn(endpointSubject, stored(k, 3, 3))
 	r.plane.sweep()
 	r.advance(time.Minute)
-	r.takeIn(endpointSubject, stored(k, 3, 3), stored(k, 4, 4))
+	r.takeIn(endpointSubject, stored(k, 4, 4))
 	r.wantHeld(k, 4)
 	if n := r.logs.count("level=WARN", "in no pool"); n != 1 {
 		t.Errorf("%d warnings, want one, from before a pool had it", n)
 	}
-	r.advance(unknownGrace)
+	r.advance(unknownGrace - time.Minute)
 	r.plane.sweep()
 	if _, there := r.index.Lookup(k); there {
 		t.Error("gone for long, and still in the index")

@@ -114,40 +114,87 @@ func TestRunWaits(t *testing.T) {
 	for _, subject := range []string{componentSubject, endpointSubject} {
 		address, _ := startNATS(t, anyPort)
 		r := newRig(t, address, "dynamo")
-		var inside atomic.Bool
-		entered, release := make(chan struct{}), make(chan struct{})
+		var inside, over, late atomic.Bool
+		const events = 4 // so that some wait while the plane is being stopped
+		entered, leave, left := make(chan struct{}, events), make(chan struct{}), make(chan struct{})
 		r.onKnown = func() {
 			inside.Store(true)
-			close(entered)
-			<-release
+			entered <- struct{}{}
+			<-leave
+			if over.Load() {
+				late.Store(true)
+			}
 			inside.Store(false)
 		}
 		stop := r.run()
 		conn := connect(t, address)
 		r.listening(conn)
-		publish(t, conn, subject, encode(t, dynamo.Gen12, stored(fleet.Key{ID: 1}, 1, 1)))
-		<-entered // the plane is in the middle of an event
-		timer := time.AfterFunc(100*time.Millisecond, func() { close(release) })
+		for id := range uint64(events) {
+			publish(t, conn, subject, encode(t, dynamo.Gen12, stored(fleet.Key{ID: 1}, id+1, id)))
+		}
+		<-entered // the plane is in the middle of an event, and others wait
+		go func() {
+			defer close(left)
+			tick := time.NewTicker(40 * time.Millisecond)
+			defer tick.Stop()
+			for range events {
+				<-tick.C
+				select {
+				case leave <- struct{}{}:
+				default:
+				}
+			}
+			close(leave)
+		}()
 		stop()
-		if inside.Load() {
+		over.Store(true)
+		<-left
+		waitFor(t, "the events are never done", func() bool { return !inside.Load() })
+		if late.Load() {
 			t.Errorf("%s: Run returned in the middle of an event", subject)
 		}
-		if timer.Stop() {
-			close(release)
-		}
-		waitFor(t, "the event is never done", func() bool { return !inside.Load() })
 	}
 }
 
 // TestTooSlow: what NATS drops because the plane cannot follow is counted to the
-// last message, over both subscriptions, and the holes show as gaps.
+// last message, over both subscriptions, and the holes show as gaps. The count is
+// there while the plane runs and after.
 func TestTooSlow(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		r, stop, sent := dropMany(t)
+		if stopped {
+			stop()
+		}
+		s := r.plane.Stats()
+		if s.Messages+s.Dropped != sent || s.Dropped < sent/2 {
+			t.Errorf("%d messages and %d dropped, of %d", s.Messages, s.Dropped, sent)
+		}
+		var missed uint64
+		for k, w := range r.plane.Workers() {
+			missed += w.Missed
+			if w.Gaps != 1 || w.Events+w.Missed != sent/2 {
+				t.Errorf("worker %v: %+v", k, w)
+			}
+		}
+		if missed != s.Dropped {
+			t.Errorf("%d events missed, %d messages dropped", missed, s.Dropped)
+		}
+		if n := r.logs.count("level=WARN", "reports an error", "slow consumer"); n == 0 {
+			t.Error("no warning")
+		}
+	}
+}
+
+// dropMany floods a plane that stands still, with the same number of messages on
+// each of its subscriptions, and lets it go on.
+func dropMany(t *testing.T) (r *rig, stop func(), sent uint64) {
+	t.Helper()
 	address, _ := startNATS(t, anyPort)
-	r := newRig(t, address, "dynamo")
+	r = newRig(t, address, "dynamo")
 	r.plane.maxPending = 64 << 10
 	release := make(chan struct{})
 	r.onKnown = func() { <-release }
-	r.run()
+	stop = r.run()
 	conn := connect(t, address)
 	r.listening(conn)
 	r.plane.mu.Lock()
@@ -155,38 +202,22 @@ func TestTooSlow(t *testing.T) {
 	r.plane.mu.Unlock()
 
 	const each = 1000
-	a, b := fleet.Key{ID: 1}, fleet.Key{ID: 2}
+	send := func(id uint64) {
+		publish(t, conn, componentSubject, encode(t, dynamo.Gen12, stored(fleet.Key{ID: 1}, id, id)))
+		publish(t, conn, endpointSubject, encode(t, dynamo.Gen12, stored(fleet.Key{ID: 2}, id, id)))
+	}
 	for id := range uint64(each) {
-		publish(t, conn, componentSubject, encode(t, dynamo.Gen12, stored(a, id+1, id)))
-		publish(t, conn, endpointSubject, encode(t, dynamo.Gen12, stored(b, id+1, id)))
+		send(id + 1)
 	}
 	if err := conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := listener.Flush(); err != nil { // all has come as far as our own door
+	if err := listener.Flush(); err != nil { // all has come as far as the plane's own door
 		t.Fatal(err)
 	}
 	close(release)
 	r.listening(conn)
-	publish(t, conn, componentSubject, encode(t, dynamo.Gen12, stored(a, each+1, each)))
-	publish(t, conn, endpointSubject, encode(t, dynamo.Gen12, stored(b, each+1, each)))
+	send(each + 1)
 	r.barrier(conn)
-
-	s := r.plane.Stats()
-	if s.Messages+s.Dropped != 2*each+2 || s.Dropped < each {
-		t.Errorf("%d messages and %d dropped, of %d", s.Messages, s.Dropped, 2*each+2)
-	}
-	var missed uint64
-	for k, w := range r.plane.Workers() {
-		missed += w.Missed
-		if w.Gaps != 1 || w.Events+w.Missed != each+1 {
-			t.Errorf("worker %v: %+v", k, w)
-		}
-	}
-	if missed != s.Dropped {
-		t.Errorf("%d events missed, %d messages dropped", missed, s.Dropped)
-	}
-	if n := r.logs.count("level=WARN", "reports an error", "slow consumer"); n == 0 {
-		t.Error("no warning")
-	}
+	return r, stop, 2 * (each + 1)
 }

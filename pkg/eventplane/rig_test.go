@@ -77,7 +77,7 @@ func portOf(t testing.TB, address string) int {
 func connect(t testing.TB, address string) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	conn, err := nats.Connect(address, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	conn, err := nats.Connect(address, nats.Timeout(30*time.Second), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}

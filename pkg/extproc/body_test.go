@@ -164,14 +164,18 @@ func TestPassThrough(t *testing.T) {
 
 // TestChunkSizes: what falls into one chunk and what into two.
 func TestChunkSizes(t *testing.T) {
+	if maxChunk > 62_000 {
+		t.Errorf("chunks of %d bytes are more than the protocol allows", maxChunk)
+	}
+	chunk := func(n int, end string) string { return fmt.Sprintf("response body %d%s", n, end) }
 	for _, tc := range []struct {
 		size int
 		want []string
 	}{
-		{61_999, []string{"response body 61999 eos"}},
-		{62_000, []string{"response body 62000 eos"}},
-		{62_001, []string{"response body 62000", "response body 1 eos"}},
-		{124_000, []string{"response body 62000", "response body 62000 eos"}},
+		{maxChunk - 1, []string{chunk(maxChunk-1, " eos")}},
+		{maxChunk, []string{chunk(maxChunk, " eos")}},
+		{maxChunk + 1, []string{chunk(maxChunk, ""), chunk(1, " eos")}},
+		{2 * maxChunk, []string{chunk(maxChunk, ""), chunk(maxChunk, " eos")}},
 	} {
 		r := newRig(t, aggregatedPool())
 		m := newMemory(t.Context(),

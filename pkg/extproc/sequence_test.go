@@ -28,7 +28,7 @@ var prompt16 = tokenBody(count(1, 16), "")
 func sequences() []sequence {
 	size := len(prompt16)
 	whole := fmt.Sprintf("request body %d", size)
-	return slices.Concat(duplexSequences(size, whole), otherSequences())
+	return slices.Concat(duplexSequences(size, whole), bodyless(), otherSequences())
 }
 
 func duplexSequences(size int, whole string) []sequence {
@@ -76,6 +76,32 @@ func duplexSequences(size int, whole string) []sequence {
 			on(answerBodyMsg("ab", false), "response body 2"),
 			on(answerTrailersMsg(), "response trailers"),
 		}},
+		{"an error of the gateway itself after the decision", duplexModes, []step{
+			on(headersMsg("POST", completions, false)),
+			on(bodyMsg(prompt16, true), "request headers routed", whole+" eos"),
+			on(answerHeadersMsg("503", false), "response headers"),
+			on(answerBodyMsg("no healthy upstream", true), "response body 19 eos"),
+		}},
+		{"an error of the gateway itself before the decision", duplexModes, []step{
+			on(headersMsg("POST", completions, false)),
+			on(bodyMsg(prompt16[:9], false)),
+			on(answerHeadersMsg("504", false), "response headers"),
+			on(answerBodyMsg("stream timeout", true), "response body 14 eos"),
+		}},
+		{"chunks under way after an immediate response are ignored", duplexModes, []step{
+			on(headersMsg("POST", completions, false)),
+			on(bodyMsg("{]", true), "immediate 400 invalid_json"),
+			on(bodyMsg("more", false)),
+			on(trailersMsg()),
+			on(answerHeadersMsg("400", false)),
+			on(answerBodyMsg("{}", true)),
+		}},
+	}
+}
+
+// bodyless are requests whose body is not there, or not read.
+func bodyless() []sequence {
+	return []sequence{
 		{"GET", duplexModes, []step{
 			on(headersMsg("GET", otherPath, true), "request headers routed"),
 			on(answerHeadersMsg("200", false), "response headers"),
@@ -104,26 +130,6 @@ func duplexSequences(size int, whole string) []sequence {
 			on(bodyMsg("", true), "request body 0 eos"),
 			on(answerHeadersMsg("200", false), "response headers"),
 			on(answerBodyMsg("", true), "response body 0 eos"),
-		}},
-		{"an error of the gateway itself after the decision", duplexModes, []step{
-			on(headersMsg("POST", completions, false)),
-			on(bodyMsg(prompt16, true), "request headers routed", whole+" eos"),
-			on(answerHeadersMsg("503", false), "response headers"),
-			on(answerBodyMsg("no healthy upstream", true), "response body 19 eos"),
-		}},
-		{"an error of the gateway itself before the decision", duplexModes, []step{
-			on(headersMsg("POST", completions, false)),
-			on(bodyMsg(prompt16[:9], false)),
-			on(answerHeadersMsg("504", false), "response headers"),
-			on(answerBodyMsg("stream timeout", true), "response body 14 eos"),
-		}},
-		{"chunks under way after an immediate response are ignored", duplexModes, []step{
-			on(headersMsg("POST", completions, false)),
-			on(bodyMsg("{]", true), "immediate 400 invalid_json"),
-			on(bodyMsg("more", false)),
-			on(trailersMsg()),
-			on(answerHeadersMsg("400", false)),
-			on(answerBodyMsg("{}", true)),
 		}},
 	}
 }
@@ -257,5 +263,24 @@ func TestModesCountOnTheFirstMessageOnly(t *testing.T) {
 	}
 	if len(m.out[2]) != 2 || string(streamedBody(m.out[2][1]).GetBody()) != prompt16 {
 		t.Errorf("got %v", m.all())
+	}
+}
+
+// TestHeadersInValue: a gateway may give headers in value instead of raw_value.
+func TestHeadersInValue(t *testing.T) {
+	r := newRig(t, splitPool())
+	head := duplexModes.first(headersMsg("POST", completions, false))
+	for _, h := range head.GetRequestHeaders().GetHeaders().GetHeaders() {
+		h.Value, h.RawValue = string(h.RawValue), nil
+	}
+	m := newMemory(t.Context(), head, bodyMsg(prompt16, true))
+	if err := r.server.Process(m); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.out[1]) != 0 || len(m.out[2]) != 2 {
+		t.Errorf("%d replies to the headers and %d to the body", len(m.out[1]), len(m.out[2]))
+	}
+	if n := r.metric(t, "warmpath_prompts_total", "source", "token_ids"); n != 1 {
+		t.Errorf("%v prompts read, want 1", n)
 	}
 }

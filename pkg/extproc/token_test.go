@@ -9,6 +9,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/kvevent"
 	"github.com/warmpath/warmpath/pkg/prompt"
 )
 
@@ -85,6 +86,39 @@ func TestPromptMeetsIndex(t *testing.T) {
 				t.Errorf("prefill goes to %s, not to the holder", prefill)
 			}
 		})
+	}
+}
+
+// TestKnownHashes: the index is fed with the numbers that real Dynamo computed
+// (dynamo.md 2.6), for token ids 1 to 4 or 1 to 12 in blocks of 4.
+func TestKnownHashes(t *testing.T) {
+	adapter := func(c *Config) { c.Adapters = map[string]bool{"my-adapter": true} }
+	plain := []block.Hash{14643705804678351452, 16777012769546811212, 483935686894639516}
+	for _, tc := range []struct {
+		name, model, more string
+		hashes            []block.Hash
+	}{
+		{"plain", "m", "", plain},
+		{"adapter", "my-adapter", "", []block.Hash{15633847640104431966}},
+		{"salt", "m", `"cache_salt":"tenant-a",`, []block.Hash{5738685477468498325}},
+		{"adapter and salt", "my-adapter", `"cache_salt":"tenant-a",`, []block.Hash{15344109623294177393}},
+	} {
+		r := newRig(t, splitPool(), adapter)
+		ev := kvevent.Event{WorkerID: 12, ID: 1, Kind: kvevent.Stored}
+		for i, h := range tc.hashes {
+			ev.Blocks = append(ev.Blocks, kvevent.Block{Engine: kvevent.EngineHash(i), Hash: h})
+		}
+		if err := r.index.Apply(&ev); err != nil {
+			t.Fatal(err)
+		}
+		body := strings.Replace(tokenBody(count(1, 4*len(tc.hashes)), tc.more), `"m"`, `"`+tc.model+`"`, 1)
+		reply := r.serve(t, completions, body)
+		if got := r.metric(t, "warmpath_prompt_blocks_total", "kind", "matched"); got != float64(len(tc.hashes)) {
+			t.Errorf("%s: matched %v blocks, want %d", tc.name, got, len(tc.hashes))
+		}
+		if prefill := setHeaders(t, reply)["x-prefiller-host-port"]; prefill != "10.0.1.2:8000" {
+			t.Errorf("%s: prefill goes to %s", tc.name, prefill)
+		}
 	}
 }
 
