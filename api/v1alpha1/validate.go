@@ -169,7 +169,7 @@ func (e *EngineTokenizerSpec) check(p *problems, path string) {
 // reservedHeaders have an owner already: Envoy, HTTP or the endpoint picker
 // protocol.
 var reservedHeaders = []string{
-	"host", "content-length", "content-type", "transfer-encoding", "connection", "te", "upgrade", "authorization",
+	"host", "content-length", "content-type", "transfer-encoding", "connection", "te", "upgrade", "authorization", "x-tenant-id",
 	"x-gateway-destination-endpoint", "x-gateway-destination-endpoint-subset", "x-gateway-destination-endpoint-served",
 }
 

@@ -22,6 +22,7 @@ func (a *App) setFleet(s *fleet.Snapshot) {
 	if err := a.picker.SetFleet(s); err != nil {
 		a.log.Error("some workers are routed by load alone", "error", err)
 	}
+	a.extproc.Retain(s)
 	prefill, decode, aggregated := s.Count(fleet.Prefill), s.Count(fleet.Decode), s.Count(fleet.Aggregated)
 	a.log.Info("pool changed", "prefill", prefill, "decode", decode, "aggregated", aggregated)
 	a.notePrefill(prefill, decode)

@@ -1,6 +1,7 @@
 package eventplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +126,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		receiving.Wait()
 	}()
 	if !conn.IsConnected() {
-		p.cfg.Log.Warn("the event plane is not reachable yet; requests are routed without cache knowledge until it is", "error", conn.LastError())
+		p.cfg.Log.Warn("the event plane is not reachable yet; requests are routed without cache knowledge until it is", "error", cmp.Or(conn.LastError(), nats.ErrNoServers))
 	}
 	for _, wildcard := range dynamo.KVEventSubjects() {
 		if err := p.subscribe(conn, wildcard, &receiving); err != nil {

@@ -3,9 +3,11 @@ package extproc
 import (
 	"errors"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
 )
 
@@ -22,6 +24,9 @@ type metrics struct {
 	tokenizerErrors prometheus.Counter
 	refusals        *prometheus.CounterVec
 	answers         *prometheus.CounterVec
+
+	mu     sync.Mutex
+	listed map[string]bool // names of workers in the pool
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -51,6 +56,24 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	m.matched, m.best, m.total = m.blocks.WithLabelValues("matched"), m.blocks.WithLabelValues("best"), m.blocks.WithLabelValues("total")
 	return m
+}
+
+// retain drops the series of workers that are in the pool no more: pods come
+// and go, and their names would add up. A request under way may bring one back,
+// until the pool changes again.
+func (m *metrics) retain(pool *fleet.Snapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.listed
+	m.listed = make(map[string]bool, len(pool.Workers))
+	for _, w := range pool.Workers {
+		m.listed[w.Name] = true
+	}
+	for name := range before {
+		if !m.listed[name] {
+			m.workers.DeletePartialMatch(prometheus.Labels{"worker": name})
+		}
+	}
 }
 
 // decided counts the outcome of one decision.

@@ -4,11 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 // TestMetrics: names, labels and values after a known run of requests.
@@ -87,5 +89,36 @@ warmpath_undecided_total{reason="subset"} 1
 	}
 	if text := r.log.String(); text != "" {
 		t.Errorf("requests are logged:\n%s", text)
+	}
+}
+
+// The series of a worker go with it, those of the others stay.
+func TestRetain(t *testing.T) {
+	m := newMetrics(prometheus.NewRegistry())
+	pool := func(names ...string) *fleet.Snapshot {
+		var workers []fleet.Worker
+		for i, name := range names {
+			workers = append(workers, fleet.Worker{Key: fleet.Key{ID: uint64(i + 1)}, Name: name})
+		}
+		s, err := fleet.NewSnapshot(workers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	m.retain(pool("stays", "leaves"))
+	for _, name := range []string{"stays", "leaves"} {
+		w := fleet.Worker{Name: name}
+		m.decided(&pick.Decision{Decode: w, Prefill: w}, nil)
+	}
+	if n := testutil.CollectAndCount(m.workers); n != 4 {
+		t.Fatalf("%d series, want 4", n)
+	}
+	m.retain(pool("stays"))
+	if n := testutil.CollectAndCount(m.workers); n != 2 {
+		t.Errorf("%d series after one worker left, want 2", n)
+	}
+	if v := testutil.ToFloat64(m.workers.WithLabelValues("stays", "0", "decode")); v != 1 {
+		t.Errorf("the worker that stayed has %v", v)
 	}
 }

@@ -66,6 +66,9 @@ next:
 	return remove
 }
 
+// maxDestinations bounds the remembered metadata.
+const maxDestinations = 8192
+
 // metadata is the decision as dynamic metadata, the same string as the header.
 func (s *Server) metadata(destination string) *structpb.Struct {
 	if m, ok := s.destinations.Load(destination); ok {
@@ -76,6 +79,10 @@ func (s *Server) metadata(destination string) *structpb.Struct {
 			destinationHeader: structpb.NewStringValue(destination),
 		}}),
 	}}
+	if s.cached.Add(1) > maxDestinations { // pods come and go; theirs stay until then
+		s.destinations.Clear()
+		s.cached.Store(0)
+	}
 	s.destinations.Store(destination, m)
 	return m
 }

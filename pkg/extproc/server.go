@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
 	"github.com/warmpath/warmpath/pkg/prompt"
 )
@@ -88,6 +89,7 @@ type Server struct {
 	routing      map[string]bool // headers no client may send
 	works        sync.Pool       // of *work
 	destinations sync.Map        // endpoint string to *structpb.Struct
+	cached       atomic.Int64    // of them, about
 	draining     atomic.Bool
 	lastStream   atomic.Int64 // when a stream last began, Unix nanoseconds
 	tokenizerBad atomic.Bool
@@ -183,6 +185,9 @@ func (s *Server) drain(main *grpc.Server) {
 		<-done
 	}
 }
+
+// Retain drops the metrics of workers that left the pool.
+func (s *Server) Retain(pool *fleet.Snapshot) { s.metrics.retain(pool) }
 
 // tokenizerFailed logs the first of a run of failures; metrics count them all.
 func (s *Server) tokenizerFailed(err error) {
