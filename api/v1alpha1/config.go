@@ -52,8 +52,9 @@ type ServerConfig struct {
 	MetricsAddress string `json:"metricsAddress,omitempty"`
 
 	// DrainTimeout is the most time that a stop may take after SIGTERM. New
-	// streams are served until none has come for a second, open ones may finish,
-	// and what is left after this time is cut. Range: above 0, at most 1h.
+	// streams are served for a third of it, and on until none has come for a
+	// second; open ones may finish; what is left after this time is cut. Range:
+	// above 0, at most 1h.
 	// +default="30s"
 	DrainTimeout Duration `json:"drainTimeout,omitzero"`
 

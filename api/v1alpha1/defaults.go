@@ -23,6 +23,7 @@ func (c *EndpointPickerConfig) Default() {
 // Default fills every field that is zero with its default.
 func (s *RoutingPolicySpec) Default() {
 	set(&s.BlockSize, 16)
+	set(&s.CacheSalt, CacheSaltHash)
 	r := &s.Roles
 	setList(&r.Labels, "nvidia.com/dynamo-component-type", "nvidia.com/dynamo-sub-component-type", "DYN_COMPONENT", "llm-d.ai/role")
 	setList(&r.Prefill, "prefill")

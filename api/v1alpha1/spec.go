@@ -21,6 +21,13 @@ type RoutingPolicySpec struct {
 	// +default=[]
 	Adapters []string `json:"adapters,omitempty"`
 
+	// CacheSalt says whether the workers hash their blocks with the request's
+	// cache salt (cache_salt in the body, or the header x-tenant-id). Dynamo does
+	// since 1.4: Hash. Up to 1.3 it does not, and salted prompts would never match:
+	// Ignore.
+	// +default="Hash"
+	CacheSalt CacheSaltMode `json:"cacheSalt,omitempty"`
+
 	// Roles says how a worker's labels become its role.
 	Roles RolesSpec `json:"roles,omitzero"`
 
@@ -35,6 +42,15 @@ type RoutingPolicySpec struct {
 	// was picked.
 	Handoff HandoffSpec `json:"handoff,omitzero"`
 }
+
+// CacheSaltMode says what a request's cache salt does to block hashes.
+type CacheSaltMode string
+
+// Modes of the cache salt.
+const (
+	CacheSaltHash   CacheSaltMode = "Hash"   // it is part of every block hash
+	CacheSaltIgnore CacheSaltMode = "Ignore" // it does not count
+)
 
 // RolesSpec says how a worker's labels become its role. The labels are read in
 // order and the first whose value is in one of the lists decides, except that a
@@ -118,7 +134,9 @@ type EngineTokenizerSpec struct {
 	// +default="Auto"
 	Protocol TokenizeProtocol `json:"protocol,omitempty"`
 
-	// Timeout is the most time one prompt may take. Range: above 0, at most 1m.
+	// Timeout is the most time a short prompt may take; each MB of the request
+	// adds a second. Requests over 8 MiB are never sent. Range: above 0, at most
+	// 1m.
 	// +default="500ms"
 	Timeout Duration `json:"timeout,omitzero"`
 

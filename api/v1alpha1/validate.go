@@ -85,6 +85,7 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 		p.add(join(path, "blockSize"), "must be 1 to %d tokens, not %d", maxBlockSize, s.BlockSize)
 	}
 	distinct(p, map[string]string{}, join(path, "adapters"), s.Adapters)
+	checkEnum(p, join(path, "cacheSalt"), s.CacheSalt, CacheSaltHash, CacheSaltIgnore)
 	s.Roles.check(p, join(path, "roles"))
 	s.EventPlane.check(p, join(path, "eventPlane"))
 	s.Tokenizer.Engine.check(p, join(path, "tokenizer.engine"))
@@ -117,6 +118,13 @@ func distinct(p *problems, seen map[string]string, path string, list []string) {
 	}
 }
 
+// overWebSocket says which of the two kinds of servers a URL names: one client
+// cannot use both.
+func overWebSocket(u string) bool {
+	u = strings.TrimSpace(u)
+	return strings.HasPrefix(u, "ws://") || strings.HasPrefix(u, "wss://")
+}
+
 func (e *EventPlaneSpec) check(p *problems, path string) {
 	if e.SpeculationTTL != nil {
 		checkDuration(p, path+".speculationTTL", *e.SpeculationTTL, 0, time.Hour)
@@ -134,6 +142,9 @@ func (e *EventPlaneSpec) check(p *problems, path string) {
 				name = fmt.Sprintf("URL %d of %d", i+1, len(list))
 			}
 			checkURL(p, path+".nats.url", name, strings.TrimSpace(u), "nats", "tls", "ws", "wss")
+			if overWebSocket(u) != overWebSocket(list[0]) {
+				p.add(path+".nats.url", "%s is of another kind than the first: use ws and wss for all, or for none", name)
+			}
 		}
 	}
 	if strings.ContainsAny(n.Namespace, " \t\r\n*>") {

@@ -58,7 +58,7 @@ func process(ctx context.Context, args ...string) *exec.Cmd {
 
 const goodConfig = `apiVersion: routing.warmpath.dev/v1alpha1
 kind: EndpointPickerConfig
-server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0"}
+server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: 3s}
 discovery:
   file: {path: workers.yaml}
 spec:
@@ -112,22 +112,36 @@ func TestValidateBad(t *testing.T) {
 		name, config, workers string
 		want                  []string // each as a part of stderr
 	}{
-		{"unknown field", strings.Replace(goodConfig, "spec:\n", "spec:\n  blokSize: 16\n", 1), goodWorkers,
-			[]string{"epp.yaml:7: ", "blokSize", "blockSize"}},
-		{"wrong type", strings.Replace(goodConfig, "spec:\n", "spec:\n  blockSize: large\n", 1), goodWorkers,
-			[]string{"epp.yaml:7: ", "blockSize"}},
-		{"out of range", strings.Replace(goodConfig, "spec:\n", "spec:\n  blockSize: -1\n", 1), goodWorkers,
-			[]string{"epp.yaml:7: ", "blockSize"}},
-		{"two problems", strings.Replace(goodConfig, "spec:\n", "spec:\n  blockSize: 0\n  eagle: perhaps\n", 1), goodWorkers,
-			[]string{"epp.yaml:7: ", "epp.yaml:8: ", "eagle"}},
+		{
+			"unknown field", strings.Replace(goodConfig, "spec:\n", "spec:\n  blokSize: 16\n", 1), goodWorkers,
+			[]string{"epp.yaml:7: ", "blokSize", "blockSize"},
+		},
+		{
+			"wrong type", strings.Replace(goodConfig, "spec:\n", "spec:\n  blockSize: large\n", 1), goodWorkers,
+			[]string{"epp.yaml:7: ", "blockSize"},
+		},
+		{
+			"out of range", strings.Replace(goodConfig, "spec:\n", "spec:\n  blockSize: -1\n", 1), goodWorkers,
+			[]string{"epp.yaml:7: ", "blockSize"},
+		},
+		{
+			"two problems", strings.Replace(goodConfig, "spec:\n", "spec:\n  blockSize: 0\n  eagle: perhaps\n", 1), goodWorkers,
+			[]string{"epp.yaml:7: ", "epp.yaml:8: ", "eagle"},
+		},
 		{"no YAML", "a: [", goodWorkers, []string{"epp.yaml:1: "}},
-		{"another kind", strings.Replace(goodConfig, "kind: EndpointPickerConfig", "kind: WorkerList", 1), goodWorkers,
-			[]string{"epp.yaml:2: ", "EndpointPickerConfig"}},
+		{
+			"another kind", strings.Replace(goodConfig, "kind: EndpointPickerConfig", "kind: WorkerList", 1), goodWorkers,
+			[]string{"epp.yaml:2: ", "EndpointPickerConfig"},
+		},
 		{"no NATS", strings.Replace(goodConfig, "{disabled: true}", "{}", 1), goodWorkers, []string{"epp.yaml:7: ", "spec.eventPlane"}},
-		{"bad worker", goodConfig, strings.Replace(goodWorkers, "10.0.0.2", "somewhere", 1),
-			[]string{"workers.yaml:5: ", "address", "somewhere"}},
-		{"worker of no role", goodConfig, strings.Replace(goodWorkers, "prefill", "prefil", 1),
-			[]string{"workers.yaml", "DYN_COMPONENT", "prefil"}},
+		{
+			"bad worker", goodConfig, strings.Replace(goodWorkers, "10.0.0.2", "somewhere", 1),
+			[]string{"workers.yaml:5: ", "address", "somewhere"},
+		},
+		{
+			"worker of no role", goodConfig, strings.Replace(goodWorkers, "prefill", "prefil", 1),
+			[]string{"workers.yaml", "DYN_COMPONENT", "prefil"},
+		},
 		{"no list of workers", goodConfig, "", []string{"workers.yaml", "discovery.file.path"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

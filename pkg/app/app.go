@@ -21,7 +21,6 @@ import (
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
-	"github.com/warmpath/warmpath/pkg/render"
 	"github.com/warmpath/warmpath/pkg/telemetry"
 )
 
@@ -38,13 +37,15 @@ type App struct {
 
 	workers   *discovery.File
 	plane     *eventplane.Plane // nil when events are disabled
-	tokenizer *render.Client    // nil when turned off
+	tokenizer *tokenizer        // nil when turned off
 	extproc   *extproc.Server
 	admin     *http.Server
 
 	streams, health, metrics net.Listener
 
-	prefill prefillState
+	handoff      extproc.Handoff
+	handoffNoted bool
+	prefill      prefillState
 }
 
 // New builds a picker and opens its listeners. cfg must be defaulted and valid,
@@ -58,6 +59,7 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
 		index:    index.New(),
 		guesses:  index.NewSpeculation(guessTTL(spec)),
 		load:     load.NewTable(),
+		handoff:  handoff(&spec.Handoff),
 	}
 	a.picker = pick.New(a.index, a.guesses, a.load, spec.BlockSize)
 	a.workers = &discovery.File{
@@ -95,7 +97,8 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			Name:      spec.EventPlane.NATS.Name,
 			Index:     a.index,
 			Known:     func(k fleet.Key) bool { _, ok := a.picker.Fleet().Index(k); return ok },
-			Lost:      a.forget,
+			Lost:      a.picker.Forget,
+			Drop:      a.picker.Drop,
 			Log:       a.log,
 		})
 		if err != nil {
@@ -105,16 +108,17 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, a.picker); err != nil {
 		return err
 	}
-	var tokenizer extproc.Tokenizer // stays nil, not a nil *render.Client
+	var tokens extproc.Tokenizer // stays nil, not a nil *tokenizer
 	if a.tokenizer != nil {
-		tokenizer = a.tokenizer
+		tokens = a.tokenizer
 	}
 	a.extproc, err = extproc.New(extproc.Config{
 		Picker:       a.picker,
 		Layout:       block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle},
-		Tokenizer:    tokenizer,
+		Tokenizer:    tokens,
 		Adapters:     adapters(spec),
-		Handoff:      handoff(&spec.Handoff),
+		IgnoreSalt:   spec.CacheSalt == v1alpha1.CacheSaltIgnore,
+		Handoff:      a.handoff,
 		MaxBodyBytes: int(cfg.Server.MaxBodyBytes),
 		DrainTimeout: cfg.Server.DrainTimeout.Duration,
 		Ready:        a.ready,
@@ -199,13 +203,6 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	a.log.Info("stopped")
 	return err
-}
-
-// forget drops what is guessed about a worker whose cache is gone.
-func (a *App) forget(k fleet.Key) {
-	if slot, ok := a.index.Lookup(k); ok {
-		a.guesses.Forget(slot)
-	}
 }
 
 // Ready says what is missing before requests are welcome, nil when nothing is.

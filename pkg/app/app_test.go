@@ -163,19 +163,19 @@ func TestEventsReachDecisions(t *testing.T) {
 		}
 	}
 	for series, want := range map[string]float64{
-		`warmpath_event_messages_total{component="prefill"}`:            2,
-		`warmpath_event_messages_total{component="backend"}`:            1,
-		`warmpath_index_entries`:                                        7,
-		`warmpath_index_blocks_total{kind="stored"}`:                    7,
-		`warmpath_worker_events_total{rank="0",worker_id="12"}`:         1,
-		`warmpath_prompt_blocks_total{kind="matched"}`:                  15,
-		`warmpath_prompt_blocks_total{kind="best"}`:                     15,
-		`warmpath_prompt_blocks_total{kind="total"}`:                    15,
-		`warmpath_decisions_total{mode="disaggregated"}`:                5,
-		`warmpath_worker_event_gaps_total{rank="0",worker_id="12"}`:     0,
-		`warmpath_event_messages_odd_total{kind="bad"}`:                 0,
-		`warmpath_event_plane_disconnects_total`:                        0,
-		`warmpath_worker_events_refused_total{rank="0",worker_id="99"}`: 0,
+		`warmpath_event_messages_total{component="prefill"}`:                            2,
+		`warmpath_event_messages_total{component="backend"}`:                            1,
+		`warmpath_index_entries`:                                                        7,
+		`warmpath_index_blocks_total{kind="stored"}`:                                    7,
+		`warmpath_worker_events_total{rank="0",worker_id="12"}`:                         1,
+		`warmpath_prompt_blocks_total{kind="matched"}`:                                  15,
+		`warmpath_prompt_blocks_total{kind="best"}`:                                     15,
+		`warmpath_prompt_blocks_total{kind="total"}`:                                    15,
+		`warmpath_decisions_total{mode="disaggregated"}`:                                5,
+		`warmpath_worker_event_gaps_total{rank="0",worker_id="12"}`:                     0,
+		`warmpath_event_messages_odd_total{kind="bad"}`:                                 0,
+		`warmpath_event_plane_disconnects_total`:                                        0,
+		`warmpath_worker_events_unused_total{rank="0",reason="refused",worker_id="99"}`: 0,
 	} {
 		if got := r.metric(t, series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)
@@ -481,5 +481,44 @@ func TestServe(t *testing.T) {
 	stop()
 	if err := <-result; err != nil {
 		t.Errorf("Serve: %v", err)
+	}
+}
+
+// TestHandoffThatDoesNotFit: a pick that nobody is told of is said once.
+func TestHandoffThatDoesNotFit(t *testing.T) {
+	ranks := `- {name: dp, address: 10.0.3.1, ports: [8000], dataParallelSize: 2}` + "\n"
+	const unnamed, unranked = "no handoff header names the one that was picked; see spec.handoff", "share an endpoint"
+	for _, tc := range []struct {
+		name, handoff, workers string
+		want                   map[string]int
+	}{
+		{"pair, default", "", prefillA + decodeA, map[string]int{unnamed: 0}},
+		{"pair, none", "handoff: {preset: None}", prefillA + decodeA, map[string]int{unnamed: 1, unranked: 0}},
+		{"pair, dynamo", "handoff: {preset: Dynamo}", prefillA + decodeA, map[string]int{unnamed: 0}},
+		{"aggregated, none", "handoff: {preset: None}", aggregated, map[string]int{unnamed: 0}},
+		{"ranks, default", "", ranks, map[string]int{unranked: 1}},
+		{"ranks, dynamo", "handoff: {preset: Dynamo}", ranks, map[string]int{unranked: 0}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := start(t, noEvents+"\n"+tc.handoff, tc.workers)
+			r.eventually(t, "the pool is there", func() bool { return r.log.count("pool changed") == 1 })
+			writeWorkers(t, r.dir, tc.workers+decodeB)
+			r.eventually(t, "the pool changes", func() bool { return r.log.count("pool changed") == 2 })
+			for text, want := range tc.want {
+				if got := r.log.count(text); got != want {
+					t.Errorf("%d lines with %q, want %d:\n%s", got, text, want, r.log.String())
+				}
+			}
+		})
+	}
+}
+
+// TestAggregatedWorkersStandIn: a pool that lost its prefill side but has
+// aggregated workers is described as what it is.
+func TestAggregatedWorkersStandIn(t *testing.T) {
+	r := start(t, noEvents, decodeA+aggregated)
+	r.eventually(t, "the log tells", func() bool { return r.log.count("aggregated workers take all requests") == 1 })
+	if n := r.log.count("compute prompts themselves"); n != 0 {
+		t.Errorf("%d lines say that decode workers compute prompts", n)
 	}
 }

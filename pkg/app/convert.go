@@ -5,9 +5,6 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/extproc"
-	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/pick"
-	"github.com/warmpath/warmpath/pkg/render"
 )
 
 // handoff turns the configured handoff into headers.
@@ -45,40 +42,4 @@ func adapters(spec *v1alpha1.RoutingPolicySpec) map[string]bool {
 		m[name] = true
 	}
 	return m
-}
-
-// newTokenizer returns what asks engines for token ids, or nil when that is
-// turned off.
-func newTokenizer(spec *v1alpha1.TokenizerSpec, picker *pick.Picker) (*render.Client, error) {
-	if spec.Disabled {
-		return nil, nil
-	}
-	protocols := map[v1alpha1.TokenizeProtocol]render.Protocol{
-		v1alpha1.TokenizeAuto:     render.Auto,
-		v1alpha1.TokenizeRender:   render.Render,
-		v1alpha1.TokenizeTokenize: render.Tokenize,
-	}
-	return render.New(render.Config{
-		URLs:            spec.Engine.URLs,
-		Pool:            func() []string { return engines(picker.Fleet()) },
-		Protocol:        protocols[spec.Engine.Protocol],
-		Timeout:         spec.Engine.Timeout.Duration,
-		BreakerFailures: spec.Engine.Breaker.Failures,
-		BreakerCooldown: spec.Engine.Breaker.Cooldown.Duration,
-	})
-}
-
-// engines returns the base URLs of the workers that serve the OpenAI API for the
-// pool. Workers that share an endpoint are asked once.
-func engines(s *fleet.Snapshot) []string {
-	var urls []string
-	seen := map[string]bool{}
-	for _, w := range s.Workers {
-		url := "http://" + w.Endpoint.String()
-		if w.Role != fleet.Prefill && !seen[url] {
-			seen[url] = true
-			urls = append(urls, url)
-		}
-	}
-	return urls
 }

@@ -29,12 +29,12 @@ var (
 	descMessages    = desc("event_messages_total", "Messages with KV-cache events, by component of their subject.", "component")
 	descOddMessages = desc("event_messages_odd_total", "Messages that could not be used, or not wholly.", "kind")
 
-	descEvents     = desc("worker_events_total", "Events applied, per worker.", "worker_id", "rank")
-	descGaps       = desc("worker_event_gaps_total", "Times that a worker's event ids jumped ahead.", "worker_id", "rank")
-	descMissed     = desc("worker_events_missed_total", "Events that those jumps skipped.", "worker_id", "rank")
-	descRestarts   = desc("worker_restarts_total", "Times that a worker's event ids started over.", "worker_id", "rank")
-	descDuplicates = desc("worker_events_duplicate_total", "Events that came again and were skipped.", "worker_id", "rank")
-	descRefused    = desc("worker_events_refused_total", "Events not kept: their worker is in no pool, or the index is full.", "worker_id", "rank")
+	descEvents   = desc("worker_events_total", "Events applied, per worker.", "worker_id", "rank")
+	descGaps     = desc("worker_event_gaps_total", "Times that a worker's event ids jumped ahead.", "worker_id", "rank")
+	descMissed   = desc("worker_events_missed_total", "Events that those jumps skipped.", "worker_id", "rank")
+	descRestarts = desc("worker_restarts_total", "Times that another process spoke for a worker, or its event ids started over.", "worker_id", "rank")
+	descUnused   = desc("worker_events_unused_total", "Events that changed nothing in the index, by reason: duplicate, of a process that was replaced (stale), refused because the worker is in no pool or the index is full, about an unknown storage tier.", "worker_id", "rank", "reason")
+	descStrays   = desc("worker_events_stray_total", "Events that another rank's publisher sent for this rank; their ids cannot be followed.", "worker_id", "rank")
 
 	descPrefillLoad = desc("worker_prefill_tokens", "Prompt tokens booked on a worker and not yet computed.", "worker_id", "rank")
 	descDecodeLoad  = desc("worker_decode_blocks", "KV blocks of the requests that decode on a worker.", "worker_id", "rank")
@@ -121,8 +121,11 @@ func (c *collector) collectPlane(gauge emitGauge, counter emitCounter) {
 		counter(descGaps, w.Gaps, id, rank)
 		counter(descMissed, w.Missed, id, rank)
 		counter(descRestarts, w.Restarts, id, rank)
-		counter(descDuplicates, w.Duplicates, id, rank)
-		counter(descRefused, w.Refused, id, rank)
+		counter(descUnused, w.Duplicates, id, rank, "duplicate")
+		counter(descUnused, w.Stale, id, rank, "stale")
+		counter(descUnused, w.Refused, id, rank, "refused")
+		counter(descUnused, w.Ignored, id, rank, "unknown_tier")
+		counter(descStrays, w.Strays, id, rank)
 	}
 }
 

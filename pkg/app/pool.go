@@ -3,8 +3,10 @@ package app
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
+	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
@@ -25,16 +27,16 @@ func (a *App) setFleet(s *fleet.Snapshot) {
 	a.extproc.Retain(s)
 	prefill, decode, aggregated := s.Count(fleet.Prefill), s.Count(fleet.Decode), s.Count(fleet.Aggregated)
 	a.log.Info("pool changed", "prefill", prefill, "decode", decode, "aggregated", aggregated)
-	a.notePrefill(prefill, decode)
+	a.notePrefill(prefill, decode, aggregated)
+	a.noteHandoff(s)
 	if len(s.Workers) > 0 && decode == 0 && aggregated == 0 {
 		a.log.Warn("the pool has no ready worker that can decode; every request is refused with 503")
 	}
 }
 
 // notePrefill says once per change that a disaggregated pool lost its prefill
-// side, or got it back. Requests go on, on the decode workers, so nothing else
-// would tell.
-func (a *App) notePrefill(prefill, decode int) {
+// side, or got it back. Requests go on without it, so nothing else would tell.
+func (a *App) notePrefill(prefill, decode, aggregated int) {
 	state := prefillUnknown
 	switch {
 	case prefill > 0:
@@ -45,12 +47,44 @@ func (a *App) notePrefill(prefill, decode int) {
 	if state == a.prefill {
 		return
 	}
-	if state == prefillMissing {
+	switch {
+	case state == prefillMissing && aggregated > 0:
+		a.log.Warn("no prefill worker is ready; aggregated workers take all requests until one is", "decode", decode, "aggregated", aggregated)
+	case state == prefillMissing:
 		a.log.Warn("no prefill worker is ready; decode workers compute prompts themselves until one is", "decode", decode)
-	} else if a.prefill == prefillMissing && state == prefillPresent {
+	case a.prefill == prefillMissing && state == prefillPresent:
 		a.log.Info("prefill workers are ready again", "prefill", prefill)
 	}
 	a.prefill = state
+}
+
+// noteHandoff warns, once, of a pool to which the handoff headers do not fit: a
+// pick that nobody is told of would cost its benefit without a sign.
+func (a *App) noteHandoff(s *fleet.Snapshot) {
+	if a.handoffNoted {
+		return
+	}
+	if s.Count(fleet.Prefill) > 0 && !a.handoff.Names(extproc.PrefillEndpoint, extproc.PrefillInstanceID) {
+		a.handoffNoted = true
+		a.log.Warn("the pool has prefill workers, but no handoff header names the one that was picked; see spec.handoff")
+	}
+	if shared, ok := sharedEndpoint(s); ok && !a.handoff.Names(extproc.DecodeRank, extproc.PrefillRank) {
+		a.handoffNoted = true
+		a.log.Warn("several data-parallel ranks share an endpoint, but no handoff header names the one that was picked; see spec.handoff",
+			"worker", shared.Name, "endpoint", shared.Endpoint.String())
+	}
+}
+
+// sharedEndpoint returns a worker whose endpoint another rank has too.
+func sharedEndpoint(s *fleet.Snapshot) (fleet.Worker, bool) {
+	seen := make(map[netip.AddrPort]bool, len(s.Workers))
+	for _, w := range s.Workers {
+		if seen[w.Endpoint] {
+			return w, true
+		}
+		seen[w.Endpoint] = true
+	}
+	return fleet.Worker{}, false
 }
 
 // planeGrace is how long a new picker may wait for the event plane before it

@@ -117,9 +117,18 @@ func TestBlocksAtTheEdges(t *testing.T) {
 		tokens int
 		want   int
 	}{
-		{block.Layout{}, 10, 0}, {block.Layout{Size: -1}, 10, 0},
-		{block.Layout{Size: 4}, 0, 0}, {block.Layout{Size: 4}, -1, 0}, {block.Layout{Size: 4}, 3, 0}, {block.Layout{Size: 4}, 4, 1}, {block.Layout{Size: 4}, 8, 2},
-		{block.Layout{Size: 4, Eagle: true}, 0, 0}, {block.Layout{Size: 4, Eagle: true}, 4, 0}, {block.Layout{Size: 4, Eagle: true}, 5, 1}, {block.Layout{Size: 4, Eagle: true}, 8, 1}, {block.Layout{Size: 4, Eagle: true}, 9, 2},
+		{block.Layout{}, 10, 0},
+		{block.Layout{Size: -1}, 10, 0},
+		{block.Layout{Size: 4}, 0, 0},
+		{block.Layout{Size: 4}, -1, 0},
+		{block.Layout{Size: 4}, 3, 0},
+		{block.Layout{Size: 4}, 4, 1},
+		{block.Layout{Size: 4}, 8, 2},
+		{block.Layout{Size: 4, Eagle: true}, 0, 0},
+		{block.Layout{Size: 4, Eagle: true}, 4, 0},
+		{block.Layout{Size: 4, Eagle: true}, 5, 1},
+		{block.Layout{Size: 4, Eagle: true}, 8, 1},
+		{block.Layout{Size: 4, Eagle: true}, 9, 2},
 	} {
 		if got := tc.layout.Blocks(tc.tokens); got != tc.want {
 			t.Errorf("%+v of %d tokens: %d blocks, want %d", tc.layout, tc.tokens, got, tc.want)

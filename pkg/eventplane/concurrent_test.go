@@ -2,6 +2,7 @@ package eventplane
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -48,13 +49,13 @@ func TestManyPublishers(t *testing.T) {
 				subject, gen, most = endpointSubject, dynamo.Gen15, 7
 			}
 			for len(facts) > 0 {
-				n := min(most, len(facts))
+				env := dynamo.Envelope{PublisherID: facts[0].publisher}
 				var events []kvevent.Event
-				for _, f := range facts[:n] {
-					events = append(events, f.event())
+				for len(events) < most && len(facts) > 0 && facts[0].publisher == env.PublisherID {
+					events = append(events, facts[0].event())
+					facts = facts[1:]
 				}
-				facts = facts[n:]
-				msg, err := dynamo.AppendMessage(nil, gen, dynamo.Envelope{}, events)
+				msg, err := dynamo.AppendMessage(nil, gen, env, events)
 				if err == nil {
 					err = conn.Publish(subject, msg)
 				}
@@ -81,9 +82,7 @@ func TestManyPublishers(t *testing.T) {
 
 	all := newTwin()
 	for _, w := range twins {
-		for k, worker := range w.workers {
-			all.workers[k] = worker
-		}
+		maps.Copy(all.workers, w.workers)
 		s := &all.stats
 		s.Stored, s.Duplicates, s.Replaced = s.Stored+w.stats.Stored, s.Duplicates+w.stats.Duplicates, s.Replaced+w.stats.Replaced
 		s.UnknownParents, s.Cleared = s.UnknownParents+w.stats.UnknownParents, s.Cleared+w.stats.Cleared
@@ -141,6 +140,9 @@ func randomHistory(seed uint64) (facts []fact) {
 		}
 		ids[rank]++
 		f := fact{worker: fleet.Key{ID: 1<<63 + seed, Rank: uint32(rank)}, id: ids[rank], tier: tierNames[rng.IntN(2)], kind: "stored"}
+		if f.publisher = f.worker.ID; seed%2 == 1 {
+			f.publisher = publisherOf(dynamo.Gen15, f.worker)
+		}
 		switch rng.IntN(20) {
 		case 0, 1, 2, 3:
 			f.kind = "removed"

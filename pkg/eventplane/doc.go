@@ -4,7 +4,9 @@
 // It hears every component of a namespace, in both generations of Dynamo's
 // subjects, so neither a move from aggregated to disaggregated nor a rolling
 // upgrade changes what arrives. What goes wrong on the way, it counts per
-// worker: gaps, restarts, duplicates. It never publishes. Start at [Plane].
+// worker: gaps, restarts, duplicates. A worker has started over when its event ids
+// do, or when another publisher speaks for it. The plane never publishes. Start at
+// [Plane].
 //
 // Rules: reference dynamo.md sections 1.2 to 1.4 and 9; dynamo-live.md.
 package eventplane

@@ -112,6 +112,7 @@ type rig struct {
 	time    time.Time
 	unknown map[fleet.Key]bool // all others are known
 	lost    map[fleet.Key]int
+	dropped map[fleet.Key]int
 	marks   int // barriers so far
 }
 
@@ -122,14 +123,14 @@ func newRig(t testing.TB, address, namespace string) *rig {
 	r := &rig{
 		t: t, index: index.New(), logs: &logs{},
 		time:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		unknown: map[fleet.Key]bool{}, lost: map[fleet.Key]int{},
+		unknown: map[fleet.Key]bool{}, lost: map[fleet.Key]int{}, dropped: map[fleet.Key]int{},
 	}
 	if address == "" {
 		address = "nats://127.0.0.1:1"
 	}
 	var err error
 	r.plane, err = New(Config{
-		URL: address, Namespace: namespace, Index: r.index, Known: r.known, Lost: r.noteLost,
+		URL: address, Namespace: namespace, Index: r.index, Known: r.known, Lost: r.noteLost, Drop: r.drop,
 		Log: slog.New(slog.NewTextHandler(r.logs, nil)), Now: r.now,
 	})
 	if err != nil {
@@ -180,9 +181,8 @@ func (r *rig) listening(conn *nats.Conn) {
 	r.barrier(conn) // those before may have been sent more than once
 }
 
-// barrier returns when all that was published on conn before has been taken in.
-// Messages of one subscription come in order, so one per subscription is enough.
-// They are of a namespace that nobody else uses: the plane ignores them.
+// barrier returns when all that was published on conn before has been taken in:
+// messages come in order. Its own are of a namespace that nobody else uses: the plane ignores them.
 func (r *rig) barrier(conn *nats.Conn) {
 	r.t.Helper()
 	subjects := r.barriers()
@@ -247,6 +247,26 @@ func (r *rig) noteLost(k fleet.Key) {
 	r.lost[k]++
 }
 
+// drop does what a pool owner does.
+func (r *rig) drop(k fleet.Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dropped[k]++
+	if r.unknown[k] {
+		r.index.Drop(k)
+	}
+}
+
+// wantDropped checks how often Drop was called per worker.
+func (r *rig) wantDropped(want map[fleet.Key]int) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !maps.Equal(r.dropped, want) {
+		r.t.Errorf("dropped %v, want %v", r.dropped, want)
+	}
+}
+
 // takeLost returns how often Lost was called per worker since the last time.
 func (r *rig) takeLost() map[fleet.Key]int {
 	r.mu.Lock()
@@ -298,10 +318,30 @@ var (
 	endpointSubject  = dynamo.EventSubject(dynamo.Gen15, "dynamo", "backend", "generate")
 )
 
-// encode returns the body of a message with events.
+// publisherOf is the publisher of a rank: the worker id in the older releases, and
+// an id of 53 bits, other for each rank, in the newer ones.
+func publisherOf(gen dynamo.Generation, k fleet.Key) uint64 {
+	if gen == dynamo.Gen12 {
+		return k.ID
+	}
+	return ((k.ID+1)*0x9e3779b97f4a7c15^(uint64(k.Rank)+1)*0xbf58476d1ce4e5b9)>>11 | 1
+}
+
+// encode returns the body of a message with events, all of one worker and rank.
 func encode(t testing.TB, gen dynamo.Generation, events ...kvevent.Event) []byte {
 	t.Helper()
-	msg, err := dynamo.AppendMessage(nil, gen, dynamo.Envelope{PublisherID: 77, Sequence: 5, PublishedAt: 1}, events)
+	for i := range events {
+		if keyOf(&events[i]) != keyOf(&events[0]) {
+			t.Fatal("a message has one publisher, and that one rank")
+		}
+	}
+	return encodeFrom(t, publisherOf(gen, keyOf(&events[0])), gen, events...)
+}
+
+// encodeFrom is encode for any publisher.
+func encodeFrom(t testing.TB, publisher uint64, gen dynamo.Generation, events ...kvevent.Event) []byte {
+	t.Helper()
+	msg, err := dynamo.AppendMessage(nil, gen, dynamo.Envelope{PublisherID: publisher, Sequence: 5, PublishedAt: 1}, events)
 	if err != nil {
 		t.Fatal(err)
 	}

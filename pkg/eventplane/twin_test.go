@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,14 +19,15 @@ import (
 // fact is one event as the twin reads it: plain values, no type of the code
 // under test.
 type fact struct {
-	worker fleet.Key
-	id     uint64
-	tier   string
-	kind   string
-	parent *uint64
-	blocks []factBlock
-	gone   []uint64
-	whole  bool // a cleared of a release that means all ranks
+	publisher uint64
+	worker    fleet.Key
+	id        uint64
+	tier      string
+	kind      string
+	parent    *uint64
+	blocks    []factBlock
+	gone      []uint64
+	whole     bool // a cleared of a release that means all ranks
 }
 
 type factBlock struct {
@@ -35,7 +37,16 @@ type factBlock struct {
 
 // parseFacts reads the decoded payload of a kv-events message. Go's JSON keeps
 // all 64 bits of integers that go to uint64.
-func parseFacts(t testing.TB, payload json.RawMessage) []fact {
+func parseFacts(t testing.TB, publisher uint64, payload json.RawMessage) []fact {
+	t.Helper()
+	facts := parsePayload(t, payload)
+	for i := range facts {
+		facts[i].publisher = publisher
+	}
+	return facts
+}
+
+func parsePayload(t testing.TB, payload json.RawMessage) []fact {
 	t.Helper()
 	if payload[0] == '{' { // releases 1.2 and 1.3: one event, and cleared means all ranks
 		f := parseFact(t, payload)
@@ -126,11 +137,20 @@ var tierNames = []string{"device", "host_pinned", "disk", "external"}
 type twin struct {
 	workers map[fleet.Key]*twinWorker
 	stats   index.Stats
+	now     time.Time
 }
 
 type twinWorker struct {
 	stats WorkerStats
-	held  map[uint64]*twinBlock // by engine hash
+
+	heard     bool      // its own publisher spoke
+	publisher uint64    // its own; 0 where that is the worker's id
+	former    uint64    // the publisher before
+	since     time.Time // when the own one followed; zero for the first
+	guest     uint64    // another rank's publisher that spoke for it
+
+	indexed bool                  // an event was applied
+	held    map[uint64]*twinBlock // by engine hash
 }
 
 type twinBlock struct {
@@ -138,7 +158,9 @@ type twinBlock struct {
 	tiers map[string]bool
 }
 
-func newTwin() *twin { return &twin{workers: map[fleet.Key]*twinWorker{}} }
+func newTwin() *twin {
+	return &twin{workers: map[fleet.Key]*twinWorker{}, now: time.Unix(1, 0)}
+}
 
 func (w *twin) worker(k fleet.Key) *twinWorker {
 	if w.workers[k] == nil {
@@ -150,31 +172,86 @@ func (w *twin) worker(k fleet.Key) *twinWorker {
 func (w *twin) apply(facts ...fact) {
 	for _, f := range facts {
 		worker := w.worker(f.worker)
-		if worker.count(f.id) {
-			w.change(worker, f)
+		if !w.hear(worker, f) {
+			continue
+		}
+		if !slices.Contains(tierNames, f.tier) {
+			worker.stats.Ignored++
+			continue
+		}
+		worker.stats.Events++
+		worker.indexed = true
+		w.change(worker, f)
+	}
+}
+
+// hear decides by who speaks, and says whether the event is to be taken.
+func (w *twin) hear(worker *twinWorker, f fact) bool {
+	publisher := f.publisher
+	if publisher == f.worker.ID {
+		publisher = 0
+	}
+	if worker.heard && worker.publisher == publisher {
+		return w.count(worker, f)
+	}
+	for k, other := range w.workers {
+		if publisher != 0 && k.ID == f.worker.ID && other.heard && other.publisher == publisher {
+			worker.stats.Strays++
+			worker.guest = publisher
+			if f.id > other.stats.LastID { // ids are the publisher's
+				other.jump(f.id)
+			}
+			return true
+		}
+	}
+	if !worker.heard {
+		worker.heard, worker.publisher, worker.stats.LastID = true, publisher, f.id
+		return true
+	}
+	if worker.former == publisher && !worker.since.IsZero() && w.now.Before(worker.since.Add(time.Minute)) {
+		worker.stats.Stale++
+		return false
+	}
+	w.restart(worker, f)
+	worker.former, worker.publisher, worker.since = worker.publisher, publisher, w.now
+	return true
+}
+
+// restart forgets all that the worker's publisher said, also for other ranks.
+func (w *twin) restart(worker *twinWorker, f fact) {
+	worker.stats.Restarts++
+	worker.stats.LastID = f.id
+	clear(worker.held)
+	for k, other := range w.workers {
+		if k.ID == f.worker.ID && k != f.worker && worker.publisher != 0 && other.guest == worker.publisher {
+			other.guest = 0
+			clear(other.held)
 		}
 	}
 }
 
-// count keeps the books about event ids, and says whether the event is new.
-func (w *twinWorker) count(id uint64) bool {
-	s := &w.stats
-	last := s.LastID
-	s.LastID = id
-	switch {
-	case s.Events == 0:
-	case id == last && id != 1:
-		s.Duplicates++
+// count decides by the event id, and says whether the event is new.
+func (w *twin) count(worker *twinWorker, f fact) bool {
+	switch last := worker.stats.LastID; {
+	case f.id > last:
+		worker.jump(f.id)
+	case f.id == last && f.id != 1:
+		worker.stats.Duplicates++
 		return false
-	case id <= last:
-		s.Restarts++
-		clear(w.held)
-	case id > last+1:
-		s.Gaps++
-		s.Missed += id - (last + 1)
+	default:
+		w.restart(worker, f)
 	}
-	s.Events++
 	return true
+}
+
+// jump moves ahead, be it by one or more.
+func (w *twinWorker) jump(id uint64) {
+	s := &w.stats
+	if missed := id - s.LastID - 1; missed > 0 {
+		s.Gaps++
+		s.Missed += missed
+	}
+	s.LastID = id
 }
 
 func (w *twin) change(worker *twinWorker, f fact) {
@@ -287,8 +364,10 @@ func (w *twin) check(t testingT, r *rig) {
 	var keys []fleet.Key
 	for k, worker := range w.workers {
 		stats[k] = worker.stats
-		keys = append(keys, k)
-		want.Workers++
+		if worker.indexed {
+			keys = append(keys, k)
+			want.Workers++
+		}
 		count := r.index.Held(k)
 		for i, tier := range tierNames {
 			var chains []block.Chain
@@ -328,6 +407,9 @@ func (w *twin) checkPrompt(t testingT, r *rig, prompt []uint64) {
 	r.index.Match(chainsOf(prompt), &m)
 	for k, worker := range w.workers {
 		slot, ok := r.index.Lookup(k)
+		if !worker.indexed && !ok {
+			continue
+		}
 		if !ok {
 			t.Fatalf("worker %v is not in the index", k)
 		}

@@ -28,26 +28,27 @@ func TestBothWirings(t *testing.T) {
 	r.wantHeld(b, 2)
 	r.wantHeld(c, 1)
 
-	// Newer releases: more events per message, names encoded.
+	// Newer releases: more events per message, names encoded, other publishers. What
+	// the older processes held is gone with them, said or not.
 	gen15 := func(component, endpoint string, events ...kvevent.Event) {
 		publish(t, conn, dynamo.EventSubject(dynamo.Gen15, "dynamo", component, endpoint), encode(t, dynamo.Gen15, events...))
 	}
-	gen15("prefill", "generate", stored(a, 3, 4), stored(a, 4, 5), removed(a, 5, 1))
-	gen15("pre.fill ü%", "gene.rate", stored(b, 3, 3), stored(c, 2, 2))
+	gen15("prefill", "generate", stored(a, 1, 4), stored(a, 2, 5), removed(a, 3, 4))
+	gen15("pre.fill ü%", "gene.rate", stored(b, 3, 3)) // two ids after the old process's last
 	r.barrier(conn)
-	r.wantHeld(a, 4)
-	r.wantHeld(b, 3)
-	r.wantHeld(c, 2)
-	r.wantWorker(a, WorkerStats{LastID: 5, Events: 5})
-	r.wantWorker(b, WorkerStats{LastID: 3, Events: 3})
-	r.wantWorker(c, WorkerStats{LastID: 2, Events: 2})
+	r.wantHeld(a, 1)
+	r.wantHeld(b, 1)
+	r.wantHeld(c, 1)
+	r.wantWorker(a, WorkerStats{LastID: 3, Events: 5, Restarts: 1})
+	r.wantWorker(b, WorkerStats{LastID: 3, Events: 3, Restarts: 1})
+	r.wantWorker(c, WorkerStats{LastID: 1, Events: 1})
 
 	s := r.plane.Stats()
 	want := map[string]uint64{"backend": 2, "prefill": 4, "pre.fill ü%": 1}
 	if s.Messages != 7 || s.BadMessages != 0 || !maps.Equal(s.ByComponent, want) {
 		t.Errorf("%+v, want 7 messages by component %v", s, want)
 	}
-	r.wantLost(map[fleet.Key]int{})
+	r.wantLost(map[fleet.Key]int{a: 1, b: 1})
 }
 
 // TestNamespaces: the base namespace and the suffixes that the operator adds are

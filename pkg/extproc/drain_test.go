@@ -14,7 +14,7 @@ import (
 // TestDrain: after the end of its context a server tells probes at once, still
 // serves streams that come, lets open ones finish, and only then returns.
 func TestDrain(t *testing.T) {
-	l := startRig(t, splitPool(), func(c *Config) { c.DrainTimeout = deadline })
+	l := startRig(t, splitPool(), func(c *Config) { c.DrainTimeout = 9 * time.Second })
 	e := l.open(t)
 	e.routed(headersMsg("POST", completions, false), prompt16)
 	e.send(answerHeadersMsg("200", false))
@@ -88,7 +88,7 @@ func TestDrainTimeout(t *testing.T) {
 
 // TestDrainIdle: with no stream open, the drain ends by itself.
 func TestDrainIdle(t *testing.T) {
-	l := startRig(t, splitPool(), func(c *Config) { c.DrainTimeout = deadline })
+	l := startRig(t, splitPool(), func(c *Config) { c.DrainTimeout = 9 * time.Second })
 	l.stop()
 	l.waitEnd(t)
 	if l.log.count("level=WARN") != 0 {

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,6 +77,11 @@ func (h Handoff) Validate() error {
 		seen[header.Name] = true
 	}
 	return nil
+}
+
+// Names says whether some header carries one of the given values.
+func (h Handoff) Names(values ...HandoffValue) bool {
+	return slices.ContainsFunc(h, func(header HandoffHeader) bool { return slices.Contains(values, header.Value) })
 }
 
 // appendTo appends the headers of a decision to set.

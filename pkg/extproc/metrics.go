@@ -21,9 +21,10 @@ type metrics struct {
 	best            prometheus.Counter
 	total           prometheus.Counter
 	prompts         *prometheus.CounterVec
-	tokenizerErrors prometheus.Counter
+	tokenizerErrors *prometheus.CounterVec
+	panics          prometheus.Counter
 	refusals        *prometheus.CounterVec
-	answers         *prometheus.CounterVec
+	answers         [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
 
 	mu     sync.Mutex
 	listed map[string]bool // names of workers in the pool
@@ -39,17 +40,22 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "warmpath", Name: "streams", Help: "Open ext-proc streams, one per HTTP request under way.",
 		}),
-		undecided: counter("undecided_total", "Requests for which no worker could be picked.", "reason"),
-		workers:   counter("worker_decisions_total", "Times a worker was picked, by what it was picked for.", "worker", "rank", "for"),
-		blocks:    counter("prompt_blocks_total", "Blocks of prompts with known token ids: in all; held by the best worker of the pool; held by the worker picked to prefill.", "kind"),
-		prompts:   counter("prompts_total", "Prompts by where their token ids came from; unknown ones are routed by load alone.", "source"),
-		tokenizerErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "warmpath", Name: "tokenizer_errors_total", Help: "Prompts that could not be turned into token ids.",
+		undecided:       counter("undecided_total", "Requests for which no worker could be picked.", "reason"),
+		workers:         counter("worker_decisions_total", "Times a worker was picked, by what it was picked for.", "worker", "rank", "for"),
+		blocks:          counter("prompt_blocks_total", "Blocks of prompts with known token ids: in all; held by the best worker of the pool; held by the worker picked to prefill.", "kind"),
+		prompts:         counter("prompts_total", "Prompts by where their token ids came from; unknown ones are routed by load alone.", "source"),
+		tokenizerErrors: counter("tokenizer_errors_total", "Prompts that could not be turned into token ids, by reason.", "reason"),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "warmpath", Name: "panics_total", Help: "Requests that made the picker panic. Anything but 0 is a defect to report.",
 		}),
 		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
-		answers:  counter("responses_total", "Responses that went through the picker, by class of status.", "class"),
 	}
-	r.MustRegister(m.streams, m.tokenizerErrors)
+	r.MustRegister(m.streams, m.panics)
+	m.tokenizerErrors.WithLabelValues("other") // so that the family is there from the start
+	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")
+	for class := range m.answers {
+		m.answers[class] = answers.WithLabelValues([...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx"}[class])
+	}
 	modes := counter("decisions_total", "Decisions by mode. no_prefill_ready and no_prefill_in_subset mean that a decode worker has to compute the prompt.", "mode")
 	for mode := range m.decisions {
 		m.decisions[mode] = modes.WithLabelValues(pick.Mode(mode).String())
@@ -100,10 +106,11 @@ func (m *metrics) refused(r refused) {
 	m.refusals.WithLabelValues(strconv.Itoa(int(r.status)), r.code).Inc()
 }
 
+// answered counts a response. Its status is whatever the gateway sent.
 func (m *metrics) answered(status string) {
-	class := "unknown"
-	if len(status) == 3 {
-		class = status[:1] + "xx"
+	class := 0
+	if n, err := strconv.ParseUint(status, 10, 16); err == nil && 100 <= n && n <= 599 {
+		class = int(n / 100)
 	}
-	m.answers.WithLabelValues(class).Inc()
+	m.answers[class].Inc()
 }

@@ -206,8 +206,10 @@ func TestNoEndpoint(t *testing.T) {
 		{"prefill workers only", prefillOnly, headersMsg("POST", completions, false), "no_endpoint", "no_endpoint"},
 		{"nobody in the subset", splitPool(), withSubset(headersMsg("POST", completions, false), hint), "no_endpoint_in_subset", "subset"},
 		{"nobody in the subset, GET", splitPool(), withSubset(headersMsg("GET", otherPath, true), hint), "no_endpoint_in_subset", "subset"},
-		{"a prefill worker alone in the subset", splitPool(),
-			withSubset(headersMsg("POST", completions, false), structpb.NewStringValue("10.0.1.1:8000")), "no_endpoint_in_subset", "subset"},
+		{
+			"a prefill worker alone in the subset", splitPool(),
+			withSubset(headersMsg("POST", completions, false), structpb.NewStringValue("10.0.1.1:8000")), "no_endpoint_in_subset", "subset",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := startRig(t, tc.workers)

@@ -102,9 +102,14 @@ func TestDestination(t *testing.T) {
 // decision.
 func TestHandoff(t *testing.T) {
 	custom := Handoff{
-		{"x-p-ep", PrefillEndpoint}, {"x-p-id", PrefillInstanceID}, {"x-p-rank", PrefillRank},
-		{"x-d-ep", DecodeEndpoint}, {"x-d-id", DecodeInstanceID}, {"x-d-rank", DecodeRank},
-		{"x-mode", RoutingMode}, {"x-id", RequestID},
+		{"x-p-ep", PrefillEndpoint},
+		{"x-p-id", PrefillInstanceID},
+		{"x-p-rank", PrefillRank},
+		{"x-d-ep", DecodeEndpoint},
+		{"x-d-id", DecodeInstanceID},
+		{"x-d-rank", DecodeRank},
+		{"x-mode", RoutingMode},
+		{"x-id", RequestID},
 	}
 	split := splitPool()[1:] // one prefill worker: 12
 	split[0].Rank = 2

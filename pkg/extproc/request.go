@@ -28,9 +28,14 @@ const (
 // (engines.md 6.1).
 const bytesPerToken = 4
 
+// maxMediaTokens bounds that estimate for a prompt with images or the like: they
+// are a few hundred tokens each, whatever their bytes.
+const maxMediaTokens = 4096
+
 // head is what the request headers say.
 type head struct {
 	kind   prompt.Kind
+	post   bool // only a POST carries a prompt
 	tenant string
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
@@ -60,8 +65,7 @@ func (h *head) read(headers []*corev3.HeaderValue, routing map[string]bool) {
 			}
 		}
 	}
-	// Only a POST carries a prompt.
-	if method == "POST" {
+	if h.post = method == "POST"; h.post {
 		h.kind = prompt.KindOf(path)
 	}
 }
@@ -124,12 +128,12 @@ type work struct {
 	scratch pick.Scratch
 }
 
-// maxPooled bounds what a pooled work keeps, in tokens: a rare giant prompt must
+// maxPooled bounds what a pooled work keeps, in bytes: a rare giant prompt must
 // not pin its memory for good.
-const maxPooled = 1 << 20
+const maxPooled = 8 << 20
 
 func (s *Server) putWork(w *work) {
-	if cap(w.tokens) <= maxPooled && cap(w.body.Tokens) <= maxPooled {
+	if 4*cap(w.tokens)+8*cap(w.hashes)+8*cap(w.chains)+w.body.Room() <= maxPooled {
 		s.works.Put(w)
 	}
 }
@@ -138,7 +142,7 @@ func (s *Server) putWork(w *work) {
 func (s *Server) decide(ctx context.Context, h *head, body []byte, subset pick.Subset) (pick.Decision, error) {
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	req := pick.Request{Subset: subset}
+	req := pick.Request{Subset: subset, PromptLess: !h.post}
 	if h.kind != prompt.Other && body != nil {
 		if err := w.body.Scan(h.kind, body); err != nil {
 			return pick.Decision{}, err
@@ -149,7 +153,7 @@ func (s *Server) decide(ctx context.Context, h *head, body []byte, subset pick.S
 		}
 		req.Tokens = len(tokens)
 		if len(tokens) == 0 {
-			req.Tokens = (w.body.End - w.body.Start) / bytesPerToken
+			req.Tokens = estimate(&w.body)
 		}
 		req.Chains = s.chains(h, tokens, w)
 		req.NoGuess = w.body.HasMedia
@@ -157,6 +161,15 @@ func (s *Server) decide(ctx context.Context, h *head, body []byte, subset pick.S
 	d, err := s.cfg.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
 	s.metrics.decided(&d, err)
 	return d, err
+}
+
+// estimate is the length of a prompt in tokens when its token ids are not known.
+func estimate(b *prompt.Body) int {
+	n := (b.End - b.Start) / bytesPerToken
+	if b.HasMedia {
+		n = min(n, maxMediaTokens)
+	}
+	return n
 }
 
 // tokens returns the prompt's exact token ids, or none when they are not known:
@@ -191,6 +204,9 @@ func (s *Server) chains(h *head, tokens []uint32, w *work) []block.Chain {
 	salt := w.body.Salt
 	if h.tenant != "" {
 		salt = h.tenant
+	}
+	if s.cfg.IgnoreSalt {
+		salt = ""
 	}
 	adapter := ""
 	if s.cfg.Adapters[w.body.Model] {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -25,12 +28,26 @@ import (
 )
 
 // Tokenizer turns the prompt of a request body into token ids, exactly as the
-// engine will. It appends to dst, which it may keep or replace, and gives up
-// when ctx ends. Its error must not repeat the prompt. It may go on reading body
-// after it has returned, as HTTP transports do with a request that was given up.
+// engine will. It overwrites dst and returns it, grown as needed, and gives up
+// when ctx ends. Its error is best a [*TokenizeError] and must not repeat the
+// prompt. It may go on reading body after it has returned, as HTTP transports do
+// with a request that was given up.
 type Tokenizer interface {
 	Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error)
 }
+
+// TokenizeError is why a prompt has no token ids.
+type TokenizeError struct {
+	Reason  string // short, for a metric's label
+	Request bool   // the request is at fault, not the tokenizer
+	Err     error
+}
+
+// Error returns the cause.
+func (e *TokenizeError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *TokenizeError) Unwrap() error { return e.Err }
 
 // Config is what a Server needs. Fields without a default are required.
 type Config struct {
@@ -38,6 +55,7 @@ type Config struct {
 	Layout       block.Layout
 	Tokenizer    Tokenizer       // nil: only prompts given as token ids are matched
 	Adapters     map[string]bool // model names that are LoRA adapters
+	IgnoreSalt   bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
 	Handoff      Handoff         // nil: no handoff headers
 	MaxBodyBytes int             // default 64 MiB
 	DrainTimeout time.Duration   // default 30 s: see Run
@@ -110,23 +128,24 @@ func New(cfg Config) (*Server, error) {
 func (c *Config) maxMessage() int { return c.MaxBodyBytes + 1<<20 }
 
 // quiet is how long no new stream must have come before a draining server stops
-// taking them.
+// taking them. It waits for that at least a third of the drain timeout: gateways
+// need some seconds to learn that a picker is going away.
 const quiet = time.Second
 
 // Run serves ext-proc on streams and the health service on health until ctx
 // ends, and closes both listeners.
 //
 // Then it drains: health says NOT_SERVING at once, so that gateways and
-// Kubernetes send new requests elsewhere; streams that still come are served
-// until none has come for a second; open ones may finish. What is open after
-// DrainTimeout is cut.
+// Kubernetes send new requests elsewhere; streams that still come are served for
+// a third of DrainTimeout, and on until none has come for a second; open ones may
+// finish. What is open after DrainTimeout is cut.
 func (s *Server) Run(ctx context.Context, streams, health net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(s.cfg.maxMessage()),
 		grpc.MaxConcurrentStreams(1 << 20), // Envoy multiplexes all requests over few connections
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-		grpc.StreamInterceptor(s.stamp),
+		grpc.ChainStreamInterceptor(s.stamp, s.recover),
 	}
 	main, side := grpc.NewServer(options...), grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(main, s)
@@ -155,20 +174,34 @@ func (s *Server) stamp(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, 
 	return handler(srv, ss)
 }
 
+// recover turns a panic into an error of its one stream. There should be none;
+// if there is, the other requests must not pay for it.
+func (s *Server) recover(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.metrics.panics.Inc()
+			s.cfg.Log.Error("a request made the picker panic; please report this", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "internal error")
+		}
+	}()
+	return handler(srv, ss)
+}
+
 // drain lets main finish. It returns when all streams have ended or the drain
 // timeout is over.
 func (s *Server) drain(main *grpc.Server) {
 	s.draining.Store(true)
 	s.cfg.Log.Info("draining", "timeout", s.cfg.DrainTimeout)
 	deadline := time.After(s.cfg.DrainTimeout)
-	s.lastStream.Store(time.Now().UnixNano())
+	start := time.Now()
+	s.lastStream.Store(start.UnixNano())
 	tick := time.NewTicker(quiet / 10)
 	defer tick.Stop()
-	for since := time.Duration(0); since < quiet; since = time.Since(time.Unix(0, s.lastStream.Load())) {
+	for time.Since(start) < s.cfg.DrainTimeout/3 || time.Since(time.Unix(0, s.lastStream.Load())) < quiet {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.cfg.Log.Warn("drain timeout is over while requests still come; cutting them", "timeout", s.cfg.DrainTimeout)
+			s.cfg.Log.Warn("drain timeout is over; cutting open streams", "timeout", s.cfg.DrainTimeout)
 			return
 		}
 	}
@@ -190,8 +223,16 @@ func (s *Server) drain(main *grpc.Server) {
 func (s *Server) Retain(pool *fleet.Snapshot) { s.metrics.retain(pool) }
 
 // tokenizerFailed logs the first of a run of failures; metrics count them all.
+// What a client can cause by what it sends is only counted.
 func (s *Server) tokenizerFailed(err error) {
-	s.metrics.tokenizerErrors.Inc()
+	failure := TokenizeError{Reason: "other"}
+	if f := (*TokenizeError)(nil); errors.As(err, &f) {
+		failure = *f
+	}
+	s.metrics.tokenizerErrors.WithLabelValues(failure.Reason).Inc()
+	if failure.Request {
+		return
+	}
 	if !s.tokenizerBad.Swap(true) {
 		s.cfg.Log.Warn("prompts cannot be turned into token ids; requests are routed by load until this ends", "error", err)
 	}

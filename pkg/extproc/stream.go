@@ -156,13 +156,13 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 
 // route decides and sends what the decision changes.
 func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *structpb.Struct) error) error {
-	var err error
-	st.decision, err = st.srv.decide(st.rpc.Context(), &st.head, body, st.subset)
+	decision, err := st.srv.decide(st.rpc.Context(), &st.head, body, st.subset)
+	st.decision = decision
 	st.body.lent = st.head.lent
-	switch {
-	case st.rpc.Context().Err() != nil:
-		return nil // the client is gone; nobody reads an answer
-	case err != nil:
+	if st.rpc.Context().Err() != nil {
+		return nil //nolint:nilerr // the client is gone: nobody reads an answer
+	}
+	if err != nil {
 		return st.refuse(err)
 	}
 	st.phase = routedPhase
@@ -199,7 +199,9 @@ func (st *stream) requestBody(m *extprocv3.HttpBody) error {
 	}
 	st.body.add(m.GetBody())
 	if st.duplex == buffered {
-		return st.route(st.body.bytes(), st.sendRoutedBody)
+		err := st.route(st.body.bytes(), st.sendRoutedBody)
+		st.body.free()
+		return err
 	}
 	if !m.GetEndOfStream() {
 		return nil

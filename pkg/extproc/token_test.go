@@ -61,6 +61,7 @@ func TestPromptMeetsIndex(t *testing.T) {
 		{"salt in nvext", block.NewSeed("", "tenant-a"), completions, tokenBody(ids, `"nvext":{"cache_salt":"tenant-a"},`), nil, nil, 3},
 		{"salt in the header", block.NewSeed("", "tenant-a"), completions, tokenBody(ids, ""), []string{"x-tenant-id", "tenant-a"}, nil, 3},
 		{"header before body", block.NewSeed("", "tenant-a"), completions, tokenBody(ids, `"cache_salt":"tenant-b",`), []string{"x-tenant-id", "tenant-a"}, nil, 3},
+		{"salt ignored", block.NewSeed("", ""), completions, tokenBody(ids, `"cache_salt":"tenant-a",`), []string{"x-tenant-id", "b"}, []func(*Config){func(c *Config) { c.IgnoreSalt = true }}, 3},
 		{"another salt", block.NewSeed("", "tenant-a"), completions, tokenBody(ids, `"cache_salt":"tenant-b",`), nil, nil, 0},
 		{"no salt", block.NewSeed("", "tenant-a"), completions, tokenBody(ids, ""), nil, nil, 0},
 		{"salt that is not held", block.NewSeed("", ""), completions, tokenBody(ids, `"cache_salt":"tenant-a",`), nil, nil, 0},

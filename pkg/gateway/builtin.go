@@ -148,7 +148,7 @@ func (b *Builtin) serve(w http.ResponseWriter, r *http.Request) {
 	defer b.handlers.Done()
 
 	x := newExchange(b, w, r)
-	result := x.serve()
+	result := x.serve() //nolint:contextcheck // the exchange holds the context of its one request
 	b.log(x, result)
 	if result.abort {
 		panic(http.ErrAbortHandler) // net/http's way to cut the response short

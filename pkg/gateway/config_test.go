@@ -18,8 +18,11 @@ func TestConfigValidate(t *testing.T) {
 		{"override host", Config{Picker: picker, Follow: OverrideHost, Workers: []netip.AddrPort{picker}}, nil},
 		{"no picker", Config{}, []string{"picker: an address"}},
 		{"picker without a port", Config{Picker: netip.AddrPortFrom(picker.Addr(), 0)}, []string{"picker: an address"}},
-		{"modes", Config{Picker: picker, RequestBodyMode: 3, ResponseBodyMode: 9, Follow: 3},
-			[]string{"request body mode: unknown value 3", "response body mode: unknown value 9", "follow mode: unknown value 3"}},
+		{
+			"modes",
+			Config{Picker: picker, RequestBodyMode: 3, ResponseBodyMode: 9, Follow: 3},
+			[]string{"request body mode: unknown value 3", "response body mode: unknown value 9", "follow mode: unknown value 3"},
+		},
 		{"override host without workers", Config{Picker: picker, Follow: OverrideHost}, []string{"needs at least one"}},
 		{"override host with a bad worker", Config{Picker: picker, Follow: OverrideHost, Workers: []netip.AddrPort{{}}}, []string{"every worker needs"}},
 		{"workers without use", Config{Picker: picker, Workers: []netip.AddrPort{picker}}, []string{"only used by follow mode OverrideHost"}},

@@ -34,7 +34,7 @@ type exchange struct {
 	r   *http.Request
 	rc  *http.ResponseController
 	id  string
-	ctx context.Context // of the stream and the worker's request
+	ctx context.Context //nolint:containedctx // of the stream and the worker's request: an exchange is one request
 
 	stream extprocv3.ExternalProcessor_ProcessClient
 	cancel context.CancelFunc
@@ -242,8 +242,10 @@ func (x *exchange) onIdle() error {
 	if x.response.written {
 		return errIdle
 	}
-	timeout := &reply{code: http.StatusGatewayTimeout, details: errIdle.Error(),
-		fields: fields{{"content-type", "text/plain"}}, body: []byte("stream timeout")}
+	timeout := &reply{
+		code: http.StatusGatewayTimeout, details: errIdle.Error(),
+		fields: fields{{"content-type", "text/plain"}}, body: []byte("stream timeout"),
+	}
 	if x.idleOnce || x.detached {
 		timeout.lengthless = x.dropsLength()
 		return timeout

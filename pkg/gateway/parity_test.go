@@ -201,8 +201,10 @@ func (o outcome) normal() outcome {
 
 var (
 	getMessages  = []string{"RequestHeaders true", "ResponseHeaders false", "ResponseBody false", "ResponseBody true empty"}
-	postMessages = []string{"RequestHeaders false", "RequestBody false", "RequestBody true empty",
-		"ResponseHeaders false", "ResponseBody false", "ResponseBody true empty"}
+	postMessages = []string{
+		"RequestHeaders false", "RequestBody false", "RequestBody true empty",
+		"ResponseHeaders false", "ResponseBody false", "ResponseBody true empty",
+	}
 	postLocal = []string{"RequestHeaders false", "RequestBody false", "RequestBody true empty", "ResponseHeaders false", "ResponseBody true"}
 	getLocal  = []string{"RequestHeaders true", "ResponseHeaders false", "ResponseBody true"}
 )
@@ -221,32 +223,38 @@ var parityCases = []parityCase{
 	{name: "get over http2", method: "GET", path: "/echo", h2: true, status: 200, messages: getMessages},
 	{name: "post over http2", method: "POST", path: "/echo", h2: true, size: 100_000, status: 200, arrived: true},
 	{name: "request trailers", method: "POST", path: "/trailers", size: 300, chunked: true, trailer: "end", status: 200, body: "300 end"},
-	{name: "response trailers", method: "GET", path: "/trailers", status: 200, body: "0 ",
+	{
+		name: "response trailers", method: "GET", path: "/trailers", status: 200, body: "0 ",
 		messages: []string{"RequestHeaders true", "ResponseHeaders false", "ResponseBody false", "ResponseTrailers"},
 		check: func(t *testing.T, o outcome) {
 			if o.Trailer.Get("X-Sum") != "done" {
 				t.Errorf("trailers %v", o.Trailer)
 			}
-		}},
+		},
+	},
 	{name: "404 of the worker", method: "POST", path: "/missing", size: 300, status: 404, body: "no such model\n", messages: postMessages},
 	{name: "worker answers without reading", method: "POST", path: "/early", size: 100_000, status: 403, body: "not read\n", racy: true},
 	{name: "no content", method: "GET", path: "/empty", status: 204, messages: []string{"RequestHeaders true", "ResponseHeaders true"}},
 	{name: "content-length 0", method: "GET", path: "/zero", status: 200, messages: []string{"RequestHeaders true", "ResponseHeaders true"}},
-	{name: "mutations", method: "GET", path: "/echo", script: scriptMutate, status: 200,
+	{
+		name: "mutations", method: "GET", path: "/echo", script: scriptMutate, status: 200,
 		header: map[string]string{"x-remove": "old", "x-removed-and-set": "old", "x-replace": "old", "x-action": "old", "x-append": "old"},
-		check:  checkMutations},
+		check:  checkMutations,
+	},
 	{name: "expect", method: "POST", path: "/echo", size: 300, header: map[string]string{"Expect": "100-continue"}, status: 200, arrived: true, messages: postMessages},
 	{name: "head of a page", method: "HEAD", path: "/missing", status: 404, messages: []string{"RequestHeaders true", "ResponseHeaders true"}},
 	{name: "head without destination", method: "HEAD", path: "/missing", script: scriptNoDest, status: 503},
 	{name: "connection headers", method: "GET", path: "/echo", header: map[string]string{"Connection": "x-private", "X-Private": "1"}, status: 200},
 	{name: "client's own destination", method: "GET", path: "/echo", header: map[string]string{destinationKey: "192.0.2.1:1"}, status: 200},
 	{name: "hop-by-hop headers", method: "GET", path: "/echo", header: map[string]string{"Keep-Alive": "5", "Te": "gzip", "Proxy-Connection": "x"}, status: 200},
-	{name: "own request id", method: "GET", path: "/echo", header: map[string]string{"X-Request-Id": "mine"}, status: 200,
+	{
+		name: "own request id", method: "GET", path: "/echo", header: map[string]string{"X-Request-Id": "mine"}, status: 200,
 		check: func(t *testing.T, o outcome) {
 			if o.Request["x-request-id"] != "mine" || o.Received.Header.Get("x-request-id") != "mine" {
 				t.Errorf("request id: picker %q, worker %q", o.Request["x-request-id"], o.Received.Header.Get("x-request-id"))
 			}
-		}},
+		},
+	},
 	{name: "rewrite", method: "POST", path: "/body", script: scriptRewrite, size: 300, status: 200, body: strings.ToUpper(string(text(300)))},
 	{name: "immediate on headers", method: "POST", path: "/echo", script: scriptImmediate, size: 300, status: 429, body: `{"error":"full"}`, check: checkImmediate},
 	{name: "immediate on get", method: "GET", path: "/echo", script: scriptImmediate, status: 429, body: `{"error":"full"}`, check: checkImmediate},
@@ -256,12 +264,14 @@ var parityCases = []parityCase{
 	{name: "no destination, get", method: "GET", path: "/echo", script: scriptNoDest, status: 503, body: "no healthy upstream", messages: getLocal},
 	{name: "garbage destination", method: "GET", path: "/echo", script: scriptGarbage, status: 503, body: "no healthy upstream", messages: getLocal},
 	{name: "worker refuses", method: "POST", path: "/echo", script: scriptRefused, size: 300, status: 503, messages: postLocal},
-	{name: "worker refuses get", method: "GET", path: "/echo", script: scriptRefused, status: 503, messages: getLocal,
+	{
+		name: "worker refuses get", method: "GET", path: "/echo", script: scriptRefused, status: 503, messages: getLocal,
 		check: func(t *testing.T, o outcome) {
 			if o.Served != "" || o.Upstream == "" {
 				t.Errorf("served %q, attribute %q: want only the attribute", o.Served, o.Upstream)
 			}
-		}},
+		},
+	},
 	{name: "worker resets", method: "POST", path: "/reset", size: 300, status: 503},
 	{name: "picker error", method: "POST", path: "/echo", script: scriptError, size: 300, status: 500},
 	{name: "picker error on the response", method: "GET", path: "/echo", script: scriptErrorRsp, status: 500},
@@ -271,10 +281,14 @@ var parityCases = []parityCase{
 	{name: "second end of the body", method: "POST", path: "/echo", script: scriptTwice, size: 300, status: 500},
 	{name: "clean close after the request", method: "POST", path: "/echo", script: scriptClose, size: 300, status: 200, arrived: true},
 	{name: "clean close after a get", method: "GET", path: "/echo", script: scriptClose, status: 200},
-	{name: "subset list", method: "GET", path: "/echo", header: map[string]string{SubsetListHeader: "10.0.0.1:80,[::1]:80"}, status: 200,
-		check: hint("map[" + subsetKey + ":[10.0.0.1:80 [::1]:80]]")},
-	{name: "subset string", method: "GET", path: "/echo", header: map[string]string{SubsetStringHeader: "10.0.0.1:80,[::1]:80"}, status: 200,
-		check: hint("map[" + subsetKey + ":10.0.0.1:80,[::1]:80]")},
+	{
+		name: "subset list", method: "GET", path: "/echo", header: map[string]string{SubsetListHeader: "10.0.0.1:80,[::1]:80"}, status: 200,
+		check: hint("map[" + subsetKey + ":[10.0.0.1:80 [::1]:80]]"),
+	},
+	{
+		name: "subset string", method: "GET", path: "/echo", header: map[string]string{SubsetStringHeader: "10.0.0.1:80,[::1]:80"}, status: 200,
+		check: hint("map[" + subsetKey + ":10.0.0.1:80,[::1]:80]"),
+	},
 	{name: "subset empty", method: "GET", path: "/echo", header: map[string]string{SubsetListHeader: ","}, status: 200},
 	{name: "no subset", method: "GET", path: "/echo", status: 200, check: hint("map[]")},
 }
@@ -294,8 +308,10 @@ func checkImmediate(t *testing.T, o outcome) {
 }
 
 func checkMutations(t *testing.T, o outcome) {
-	want := map[string]string{"x-remove": "", "x-removed-and-set": "new", "x-set": "new", "x-replace": "new", "x-value-only": "",
-		"x-action": "new", "x-append": "old,new", "x-envoy-thing": ""}
+	want := map[string]string{
+		"x-remove": "", "x-removed-and-set": "new", "x-set": "new", "x-replace": "new", "x-value-only": "",
+		"x-action": "new", "x-append": "old,new", "x-envoy-thing": "",
+	}
 	for name, value := range want {
 		if got := strings.Join(o.Received.Header.Values(name), ","); got != value {
 			t.Errorf("worker got %s: %q, want %q", name, got, value)

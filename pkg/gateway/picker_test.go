@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -80,8 +81,10 @@ func startPicker(t *testing.T, worker string) *scriptedPicker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &scriptedPicker{addr: lis.Addr().(*net.TCPAddr).AddrPort(), worker: worker, refused: closedPort(t).String(),
-		calls: map[string]*seen{}, news: make(chan struct{})}
+	p := &scriptedPicker{
+		addr: lis.Addr().(*net.TCPAddr).AddrPort(), worker: worker, refused: closedPort(t).String(),
+		calls: map[string]*seen{}, news: make(chan struct{}),
+	}
 	p.serve(t, lis)
 	return p
 }
@@ -239,7 +242,7 @@ func (p *scriptedPicker) Process(stream extprocv3.ExternalProcessor_ProcessServe
 
 func cmpErr(err error) error {
 	if err == nil {
-		return fmt.Errorf("clean")
+		return errors.New("clean")
 	}
 	return err
 }
@@ -262,7 +265,8 @@ func (c *conversation) answer(m *extprocv3.ProcessingRequest) (stop bool, err er
 		return c.onRequestBody(r.RequestBody)
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		return false, c.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{
-			RequestTrailers: &extprocv3.TrailersResponse{}}})
+			RequestTrailers: &extprocv3.TrailersResponse{},
+		}})
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		return c.onResponseHeaders()
 	case *extprocv3.ProcessingRequest_ResponseBody:
@@ -271,10 +275,12 @@ func (c *conversation) answer(m *extprocv3.ProcessingRequest) (stop bool, err er
 			data = []byte(strings.ToUpper(string(data)))
 		}
 		return false, c.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{
-			ResponseBody: c.body(c.mode.GetResponseBodyMode(), data, r.ResponseBody.GetEndOfStream())}})
+			ResponseBody: c.body(c.mode.GetResponseBodyMode(), data, r.ResponseBody.GetEndOfStream()),
+		}})
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
 		return false, c.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{
-			ResponseTrailers: &extprocv3.TrailersResponse{}}})
+			ResponseTrailers: &extprocv3.TrailersResponse{},
+		}})
 	}
 	return false, nil
 }
@@ -315,7 +321,8 @@ func (c *conversation) onRequestBody(b *extprocv3.HttpBody) (stop bool, err erro
 		return false, nil
 	case scriptPlainBody:
 		return false, c.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{
-			RequestBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{}}}})
+			RequestBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{}},
+		}})
 	}
 	if c.holds() {
 		c.held = append(c.held, b.GetBody()...)
@@ -360,11 +367,14 @@ func (c *conversation) onResponseHeaders() (stop bool, err error) {
 	}
 	mutation := &extprocv3.HeaderMutation{}
 	if c.script == scriptMutate {
-		mutation = &extprocv3.HeaderMutation{RemoveHeaders: []string{"X-Worker"},
-			SetHeaders: []*corev3.HeaderValueOption{set("x-from-picker", "yes"), set("content-type", "text/scripted")}}
+		mutation = &extprocv3.HeaderMutation{
+			RemoveHeaders: []string{"X-Worker"},
+			SetHeaders:    []*corev3.HeaderValueOption{set("x-from-picker", "yes"), set("content-type", "text/scripted")},
+		}
 	}
 	return false, c.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
-		ResponseHeaders: &extprocv3.HeadersResponse{Response: &extprocv3.CommonResponse{HeaderMutation: mutation}}}})
+		ResponseHeaders: &extprocv3.HeadersResponse{Response: &extprocv3.CommonResponse{HeaderMutation: mutation}},
+	}})
 }
 
 func set(name, value string) *corev3.HeaderValueOption {
@@ -387,31 +397,38 @@ func (c *conversation) sendRequestHeaders() error {
 		m.SetHeaders = append(m.SetHeaders, set(destinationKey, dest))
 		resp.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 			lbNamespace: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-				destinationKey: structpb.NewStringValue(dest)}})}}
+				destinationKey: structpb.NewStringValue(dest),
+			}}),
+		}}
 	}
 	if c.script == scriptMutate {
 		m.RemoveHeaders = []string{"x-remove", "x-removed-and-set"}
 		m.SetHeaders = append(m.SetHeaders, set("x-set", "new"), set("x-replace", "new"), set("x-removed-and-set", "new"),
 			set(":authority", "other.test"), set(":path", "/echo?mutated=1"), set("x-envoy-thing", "new"),
 			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: "x-value-only", Value: "text"}},
-			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: "x-append", RawValue: []byte("new")}, Append: wrapperspb.Bool(true)},
-			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: "x-action", RawValue: []byte("new")},
-				AppendAction: corev3.HeaderValueOption_ADD_IF_ABSENT})
+			&corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: "x-append", RawValue: []byte("new")}, Append: wrapperspb.Bool(true)}, //nolint:staticcheck // gateways still read the old field
+			&corev3.HeaderValueOption{
+				Header:       &corev3.HeaderValue{Key: "x-action", RawValue: []byte("new")},
+				AppendAction: corev3.HeaderValueOption_ADD_IF_ABSENT,
+			})
 	}
 	resp.Response = &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
-		Response: &extprocv3.CommonResponse{HeaderMutation: m, ClearRouteCache: true}}}
+		Response: &extprocv3.CommonResponse{HeaderMutation: m, ClearRouteCache: true},
+	}}
 	return c.stream.Send(resp)
 }
 
 func (c *conversation) sendRequestBody(data []byte, eos bool) error {
 	return c.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{
-		RequestBody: c.body(c.mode.GetRequestBodyMode(), data, eos)}})
+		RequestBody: c.body(c.mode.GetRequestBodyMode(), data, eos),
+	}})
 }
 
 // body returns a body answer in the form that a mode asks for.
 func (c *conversation) body(mode modev3.ProcessingMode_BodySendMode, data []byte, eos bool) *extprocv3.BodyResponse {
 	m := &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{
-		StreamedResponse: &extprocv3.StreamedBodyResponse{Body: data, EndOfStream: eos}}}
+		StreamedResponse: &extprocv3.StreamedBodyResponse{Body: data, EndOfStream: eos},
+	}}
 	if mode == modev3.ProcessingMode_BUFFERED {
 		m = nil
 		if c.script == scriptRewrite {
@@ -428,7 +445,8 @@ func (c *conversation) sendImmediate() error {
 			Headers: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{set("content-type", "application/json"), set("x-reason", "full")}},
 			Body:    []byte(`{"error":"full"}`),
 			Details: "scripted",
-		}}})
+		},
+	}})
 }
 
 // listenAgain opens a port that was just closed.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -55,8 +56,10 @@ func (x *exchange) prepareRequest() {
 		fs = x.takeSubset(fs)
 	}
 	x.id = fs.get("x-request-id")
-	x.request = requestState{fields: fs, bodyless: r.Body == http.NoBody || r.ContentLength == 0, queue: newBodyQueue(),
-		promised: slices.Collect(maps.Keys(r.Trailer))} // read now: net/http adds to the map later
+	x.request = requestState{
+		fields: fs, bodyless: r.Body == http.NoBody || r.ContentLength == 0, queue: newBodyQueue(),
+		promised: slices.Collect(maps.Keys(r.Trailer)),
+	} // read now: net/http adds to the map later
 }
 
 // takeSubset turns the test-aid headers into the subset hint and removes them.
@@ -77,7 +80,8 @@ func (x *exchange) takeSubset(fs fields) fields {
 	}
 	if fs.has(SubsetStringHeader) {
 		x.setMetadata(subsetNamespace, map[string]*structpb.Value{
-			subsetKey: structpb.NewStringValue(fs.get(SubsetStringHeader))})
+			subsetKey: structpb.NewStringValue(fs.get(SubsetStringHeader)),
+		})
 	}
 	return fs.without(SubsetListHeader, SubsetStringHeader)
 }
@@ -86,7 +90,8 @@ func (x *exchange) takeSubset(fs fields) fields {
 // follow without waiting for the answer.
 func (x *exchange) sendRequestHeaders() {
 	x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{
-		RequestHeaders: &extprocv3.HttpHeaders{Headers: x.request.fields.message(), EndOfStream: x.request.bodyless}}})
+		RequestHeaders: &extprocv3.HttpHeaders{Headers: x.request.fields.message(), EndOfStream: x.request.bodyless},
+	}})
 	if x.b.cfg.RequestBodyMode == FullDuplex {
 		x.startReading()
 	}
@@ -132,8 +137,10 @@ func (x *exchange) onClient(ev bodyEvent) error {
 			return nil // too large already: the rest is dropped
 		}
 		if len(q.buffer)+len(ev.data) > bufferLimit {
-			x.localReply(&reply{code: http.StatusRequestEntityTooLarge, details: "request_payload_too_large",
-				fields: fields{{"content-type", "text/plain"}}, body: []byte("Payload Too Large")})
+			x.localReply(&reply{
+				code: http.StatusRequestEntityTooLarge, details: "request_payload_too_large",
+				fields: fields{{"content-type", "text/plain"}}, body: []byte("Payload Too Large"),
+			})
 			return nil
 		}
 		q.buffer = append(q.buffer, ev.data...)
@@ -149,7 +156,8 @@ func (x *exchange) onClient(ev bodyEvent) error {
 		}
 		q.trailers = ev.trailers.header()
 		x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestTrailers{
-			RequestTrailers: &extprocv3.HttpTrailers{Trailers: ev.trailers.message()}}})
+			RequestTrailers: &extprocv3.HttpTrailers{Trailers: ev.trailers.message()},
+		}})
 	default:
 		q.eosSent = ev.eos
 		x.sendRequestBody(ev.data, ev.eos)
@@ -159,7 +167,8 @@ func (x *exchange) onClient(ev bodyEvent) error {
 
 func (x *exchange) sendRequestBody(data []byte, eos bool) {
 	x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
-		RequestBody: &extprocv3.HttpBody{Body: data, EndOfStream: eos}}})
+		RequestBody: &extprocv3.HttpBody{Body: data, EndOfStream: eos},
+	}})
 }
 
 // onRequestHeadersAnswer lets the request go on, or its body come in.
@@ -259,8 +268,10 @@ func (x *exchange) sendOn() {
 	q.sentOn = true
 	dest, err := x.destination()
 	if err != nil {
-		x.localReply(&reply{code: http.StatusServiceUnavailable, details: "no_healthy_upstream",
-			fields: fields{{"content-type", "text/plain"}}, body: []byte("no healthy upstream")})
+		x.localReply(&reply{
+			code: http.StatusServiceUnavailable, details: "no_healthy_upstream",
+			fields: fields{{"content-type", "text/plain"}}, body: []byte("no healthy upstream"),
+		})
 		return
 	}
 	x.upstreamAddr = dest.String()
@@ -296,8 +307,10 @@ func (x *exchange) upstreamRequest(ctx context.Context, dest netip.AddrPort) (*h
 		return nil, err
 	}
 	target.Scheme, target.Host = "http", dest.String()
-	req := (&http.Request{Method: x.r.Method, URL: target, Host: x.r.Host, Header: q.fields.header(),
-		ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
+	req := (&http.Request{
+		Method: x.r.Method, URL: target, Host: x.r.Host, Header: q.fields.header(),
+		ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx)
 	if !q.fields.has("user-agent") {
 		req.Header["User-Agent"] = []string{""} // keeps net/http from adding its own
 	}
@@ -313,9 +326,7 @@ func (x *exchange) upstreamRequest(ctx context.Context, dest netip.AddrPort) (*h
 			req.Trailer[name] = nil
 		}
 		req.Body = &trailerBody{queue: q.queue, fill: func() {
-			for name, values := range q.trailers {
-				req.Trailer[name] = values
-			}
+			maps.Copy(req.Trailer, q.trailers)
 		}}
 	}
 	return req, nil
@@ -341,7 +352,7 @@ type trailerBody struct {
 
 func (t *trailerBody) Read(p []byte) (int, error) {
 	n, err := t.queue.Read(p)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		t.fill() // the queue's lock orders this after the loop's last write
 	}
 	return n, err

@@ -39,9 +39,11 @@ type upstreamEvent struct {
 // upstreamFailed is the reply when a worker gave no response.
 func upstreamFailed(err error) *reply {
 	reason := "remote connection failure, transport failure reason: "
-	return &reply{code: http.StatusServiceUnavailable, details: "upstream_reset_before_response_started",
+	return &reply{
+		code: http.StatusServiceUnavailable, details: "upstream_reset_before_response_started",
 		fields: fields{{"content-type", "text/plain"}},
-		body:   []byte("upstream connect error or disconnect/reset before headers. reset reason: " + reason + err.Error())}
+		body:   []byte("upstream connect error or disconnect/reset before headers. reset reason: " + reason + err.Error()),
+	}
 }
 
 // roundTrip sends the worker's request and turns the response into events.
@@ -131,7 +133,8 @@ func (x *exchange) onUpstream(ev upstreamEvent) error {
 		s.eosSent = true
 		s.trailers = ev.trailers
 		x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseTrailers{
-			ResponseTrailers: &extprocv3.HttpTrailers{Trailers: ev.trailers.message()}}})
+			ResponseTrailers: &extprocv3.HttpTrailers{Trailers: ev.trailers.message()},
+		}})
 		return nil
 	}
 	x.sendResponseBody(ev.data, ev.eos)
@@ -155,7 +158,8 @@ func (x *exchange) sendResponseHeaders() error {
 	s.shown, s.eosSent = true, s.bodyless
 	x.send(&extprocv3.ProcessingRequest{
 		Request: &extprocv3.ProcessingRequest_ResponseHeaders{
-			ResponseHeaders: &extprocv3.HttpHeaders{Headers: s.fields.message(), EndOfStream: s.bodyless}},
+			ResponseHeaders: &extprocv3.HttpHeaders{Headers: s.fields.message(), EndOfStream: s.bodyless},
+		},
 		Attributes: map[string]*structpb.Struct{"envoy.filters.http.ext_proc": {Fields: attributes}},
 	})
 	return nil
@@ -164,15 +168,18 @@ func (x *exchange) sendResponseHeaders() error {
 func (x *exchange) sendResponseBody(data []byte, eos bool) {
 	x.response.eosSent = x.response.eosSent || eos
 	x.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{
-		ResponseBody: &extprocv3.HttpBody{Body: data, EndOfStream: eos}}})
+		ResponseBody: &extprocv3.HttpBody{Body: data, EndOfStream: eos},
+	}})
 }
 
 // bufferResponse collects a response for mode Buffered.
 func (x *exchange) bufferResponse(ev bodyEvent) error {
 	s := &x.response
 	if len(s.buffer)+len(ev.data) > bufferLimit {
-		return &reply{code: http.StatusInternalServerError, details: "response_payload_too_large",
-			fields: fields{{"content-type", "text/plain"}}, body: []byte("Internal Server Error")}
+		return &reply{
+			code: http.StatusInternalServerError, details: "response_payload_too_large",
+			fields: fields{{"content-type", "text/plain"}}, body: []byte("Internal Server Error"),
+		}
 	}
 	s.buffer = append(s.buffer, ev.data...)
 	if ev.eos {

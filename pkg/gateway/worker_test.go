@@ -92,8 +92,10 @@ func (w *worker) echo(rw http.ResponseWriter, r *http.Request) {
 	sum := sha256.Sum256(body)
 	rw.Header().Set("Content-Type", "application/json")
 	rw.Header().Set("X-Worker", "w")
-	_ = json.NewEncoder(rw).Encode(received{r.Method, r.RequestURI, r.Host, r.Header, r.Trailer, r.TransferEncoding,
-		r.ContentLength, len(body), hex.EncodeToString(sum[:])})
+	_ = json.NewEncoder(rw).Encode(received{
+		r.Method, r.RequestURI, r.Host, r.Header, r.Trailer, r.TransferEncoding,
+		r.ContentLength, len(body), hex.EncodeToString(sum[:]),
+	})
 }
 
 func (w *worker) body(rw http.ResponseWriter, r *http.Request) {

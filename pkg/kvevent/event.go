@@ -5,7 +5,8 @@ import "github.com/warmpath/warmpath/pkg/block"
 // Tier is where a worker keeps a block.
 type Tier uint8
 
-// Tiers in the order a lookup prefers them.
+// Tiers in the order a lookup prefers them. NumTiers itself, as the tier of an
+// event, is an unknown tier: the event counts, and there is nothing to keep.
 const (
 	Device   Tier = iota // accelerator memory
 	Host                 // pinned host memory
@@ -75,7 +76,7 @@ type Event struct {
 	WorkerID uint64 // full 64 bits
 	Rank     uint32 // data-parallel rank
 	ID       uint64 // counts 1, 2, 3, … per (WorkerID, Rank); a jump is loss, a step back a restart
-	Tier     Tier
+	Tier     Tier   // NumTiers: a tier that is not known
 	Kind     Kind
 
 	// Of Stored: the block that Blocks[0] follows (HasParent), or none, which

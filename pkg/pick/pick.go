@@ -5,12 +5,14 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/kvevent"
 	"github.com/warmpath/warmpath/pkg/load"
 )
 
@@ -36,13 +38,15 @@ const (
 	NoPrefillReady
 	// NoPrefillInSubset: the same, because the subset hint leaves no prefill worker.
 	NoPrefillInSubset
+	// PromptLess: the request has no prompt, such as a GET of the list of models.
+	PromptLess
 	// NumModes is the number of modes.
-	NumModes = 4
+	NumModes = 5
 )
 
 // String returns the mode as metrics and logs name it.
 func (m Mode) String() string {
-	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset"}[m]
+	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset", "no_prompt"}[m]
 }
 
 // Request is what a decision needs to know of a request.
@@ -50,6 +54,9 @@ type Request struct {
 	Tokens int           // prompt length in tokens, estimated when not known exactly
 	Chains []block.Chain // prefix chains of its full blocks; empty when the ids are not known
 	Subset Subset
+	// PromptLess is a request with nothing to prefill: the least occupied worker
+	// that decodes gets it.
+	PromptLess bool
 	// NoGuess keeps the prompt out of the guesses: the worker will hash it
 	// differently, as with images.
 	NoGuess bool
@@ -93,6 +100,7 @@ type Picker struct {
 	guesses   *index.Speculation
 	load      *load.Table
 	blockSize int
+	mu        sync.Mutex // orders changes of the pool
 	pool      atomic.Pointer[pool]
 }
 
@@ -110,24 +118,30 @@ func New(x *index.Index, guesses *index.Speculation, table *load.Table, blockSiz
 	return p
 }
 
-// SetFleet replaces the pool. Workers that left are dropped from the index and
-// from the load table; their guesses are forgotten. It returns index.ErrFull
-// when some workers got no place in the index: they are served by load alone.
-// Calls must not overlap.
+// SetFleet replaces the pool. Guesses about workers that left are forgotten, and
+// so is their load when their last request ends. What they hold stays in the
+// index: a worker that only blinked still has its cache, and would never tell of
+// it again. Whoever follows their events calls Drop when they stay away.
+//
+// It returns index.ErrFull when some workers got no place in the index: they are
+// served by load alone.
 func (p *Picker) SetFleet(s *fleet.Snapshot) error {
-	// Those who left make room first. A decision under way may still look at the
-	// old pool: it then finds nothing held there, which does no harm.
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	prev := p.pool.Load()
 	for i, w := range prev.Workers {
-		if _, still := s.Index(w.Key); !still {
-			p.guesses.Forget(prev.slots[i])
+		if _, still := s.Index(w.Key); still {
+			continue
+		}
+		p.guesses.Forget(prev.slots[i])
+		if p.index.Held(w.Key) == [kvevent.NumTiers]int{} {
 			p.index.Drop(w.Key)
 		}
 	}
 	next := &pool{Snapshot: s, slots: make([]index.Slot, len(s.Workers)), loads: make([]*load.Worker, len(s.Workers))}
 	var full error
 	for i, w := range s.Workers {
-		slot, err := p.index.Register(w.Key)
+		slot, err := p.register(w.Key, s)
 		if err != nil {
 			full, slot = err, index.MaxWorkers // holds nothing
 		}
@@ -137,6 +151,42 @@ func (p *Picker) SetFleet(s *fleet.Snapshot) error {
 	p.pool.Store(next)
 	p.load.Retain(s)
 	return full
+}
+
+// register gives a worker a place in the index. When there is none, everybody
+// who is not in the new pool makes room.
+func (p *Picker) register(k fleet.Key, pool *fleet.Snapshot) (index.Slot, error) {
+	slot, err := p.index.Register(k)
+	if err == nil {
+		return slot, nil
+	}
+	for _, other := range p.index.Workers() {
+		if _, member := pool.Index(other); !member {
+			p.drop(other)
+		}
+	}
+	return p.index.Register(k)
+}
+
+// Drop forgets what is known of a worker, unless the pool has it (again).
+func (p *Picker) Drop(k fleet.Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, member := p.pool.Load().Index(k); !member {
+		p.drop(k)
+	}
+}
+
+func (p *Picker) drop(k fleet.Key) {
+	p.Forget(k)
+	p.index.Drop(k)
+}
+
+// Forget drops the guesses about a worker, as when its cache is gone.
+func (p *Picker) Forget(k fleet.Key) {
+	if slot, ok := p.index.Lookup(k); ok {
+		p.guesses.Forget(slot)
+	}
 }
 
 // Fleet returns the pool in use.
@@ -222,16 +272,22 @@ func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) i
 			continue
 		}
 		var t Terms
-		switch w.Role {
-		case fleet.Prefill:
-			t = prefillTerms(pool.loads[i].Figures, depth, req.Tokens, p.blockSize)
-			t.Worker = i
-			prefill.offer(t, random)
-		case fleet.Decode:
+		switch {
+		case req.PromptLess && w.Role == fleet.Prefill:
+			continue
+		case req.PromptLess:
 			t = decodeTerms(pool.loads[i].Figures, blocks)
 			t.Worker = i
 			decode.offer(t, random)
-		case fleet.Aggregated:
+		case w.Role == fleet.Prefill:
+			t = prefillTerms(pool.loads[i].Figures, depth, req.Tokens, p.blockSize)
+			t.Worker = i
+			prefill.offer(t, random)
+		case w.Role == fleet.Decode:
+			t = decodeTerms(pool.loads[i].Figures, blocks)
+			t.Worker = i
+			decode.offer(t, random)
+		default:
 			t = aggregatedTerms(pool.loads[i].Figures, depth, req.Tokens, blocks, p.blockSize)
 			t.Worker = i
 			aggregated.offer(t, random)
@@ -241,6 +297,8 @@ func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) i
 
 	pairCost := prefill.cost() + decode.cost()
 	switch {
+	case req.PromptLess && decode.n > 0:
+		c.decode, c.prefill, c.mode = decode.Worker, decode.Worker, PromptLess
 	case aggregated.n > 0 && (aggregated.cost() < pairCost || aggregated.cost() == pairCost && random(2) == 0):
 		c.decode, c.prefill, c.mode, c.overlap = aggregated.Worker, aggregated.Worker, OnAggregated, aggregated.Overlap
 	case decode.n > 0 && prefill.n > 0:

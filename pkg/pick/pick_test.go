@@ -191,14 +191,34 @@ func TestBooking(t *testing.T) {
 		tokens          int
 		prefill, decode load.Figures // workers 1 and 2
 	}{
-		{"pair", []fleet.Worker{worker(1, fleet.Prefill), worker(2, fleet.Decode)}, 165,
-			load.Figures{PrefillTokens: 165 - 4*blockSize}, load.Figures{DecodeBlocks: 11, Requests: 1}},
-		{"aggregated", []fleet.Worker{worker(1, fleet.Aggregated)}, 160,
-			load.Figures{PrefillTokens: 160 - 4*blockSize, DecodeBlocks: 10, Requests: 1}, load.Figures{}},
-		{"decode only", []fleet.Worker{worker(1, fleet.Decode)}, 161,
-			load.Figures{PrefillTokens: 161 - 4*blockSize, DecodeBlocks: 11, Requests: 1}, load.Figures{}},
-		{"estimate below what is held", []fleet.Worker{worker(1, fleet.Aggregated)}, 30,
-			load.Figures{DecodeBlocks: 2, Requests: 1}, load.Figures{}},
+		{
+			"pair",
+			[]fleet.Worker{worker(1, fleet.Prefill), worker(2, fleet.Decode)},
+			165,
+			load.Figures{PrefillTokens: 165 - 4*blockSize},
+			load.Figures{DecodeBlocks: 11, Requests: 1},
+		},
+		{
+			"aggregated",
+			[]fleet.Worker{worker(1, fleet.Aggregated)},
+			160,
+			load.Figures{PrefillTokens: 160 - 4*blockSize, DecodeBlocks: 10, Requests: 1},
+			load.Figures{},
+		},
+		{
+			"decode only",
+			[]fleet.Worker{worker(1, fleet.Decode)},
+			161,
+			load.Figures{PrefillTokens: 161 - 4*blockSize, DecodeBlocks: 11, Requests: 1},
+			load.Figures{},
+		},
+		{
+			"estimate below what is held",
+			[]fleet.Worker{worker(1, fleet.Aggregated)},
+			30,
+			load.Figures{DecodeBlocks: 2, Requests: 1},
+			load.Figures{},
+		},
 		{"empty prompt", []fleet.Worker{worker(1, fleet.Aggregated)}, 0, load.Figures{Requests: 1}, load.Figures{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -335,8 +355,8 @@ func TestSetFleet(t *testing.T) {
 		t.Error("Fleet is not the new pool")
 	}
 	for _, id := range []uint64{1, 3} {
-		if _, ok := r.index.Lookup(fleet.Key{ID: id}); ok || r.index.Held(fleet.Key{ID: id})[0] != 0 {
-			t.Errorf("departed worker %d is still in the index", id)
+		if got := r.index.Held(fleet.Key{ID: id})[0]; got != int(id) {
+			t.Errorf("departed worker %d holds %d blocks, want its %d still", id, got, id)
 		}
 	}
 	if got := r.index.Held(fleet.Key{ID: 2})[0]; got != 2 {
@@ -359,8 +379,8 @@ func TestSetFleet(t *testing.T) {
 	var m index.Match
 	r.index.Match(chains, &m)
 	r.guesses.Merge(start, chains, &m)
-	if got := m.Depth(slot1); got != (index.Depth{}) {
-		t.Errorf("a guess about a departed worker is left: %+v", got)
+	if got := m.Depth(slot1); got != (index.Depth{Device: 1}) {
+		t.Errorf("departed worker 1 counts with %+v, want the one block it holds: its guess must go", got)
 	}
 	for range 20 {
 		if d := r.mustPick(t, pick.Request{Tokens: 64, Chains: chains}); d.Decode.ID != 2 {
@@ -383,7 +403,19 @@ func TestFullIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := r.picker.SetFleet(snapshot(t, workers(1, 3, fleet.Aggregated)...)); !errors.Is(err, index.ErrFull) {
+	// The strangers make room for the pool.
+	if err := r.picker.SetFleet(snapshot(t, workers(1, 3, fleet.Aggregated)...)); err != nil {
+		t.Fatalf("SetFleet: %v", err)
+	}
+	if n := r.index.Stats().Workers; n != 3 {
+		t.Fatalf("%d workers in the index, want the pool's 3", n)
+	}
+	// A pool that is larger than the index keeps all its workers.
+	all := workers(1, index.MaxWorkers+3, fleet.Prefill)
+	for i := range 3 {
+		all[len(all)-1-i].Role = fleet.Aggregated
+	}
+	if err := r.picker.SetFleet(snapshot(t, all...)); !errors.Is(err, index.ErrFull) {
 		t.Fatalf("SetFleet: %v, want ErrFull", err)
 	}
 	_, chains := promptOf(1, 4)
@@ -396,5 +428,63 @@ func TestFullIndex(t *testing.T) {
 	}
 	if err := r.picker.SetFleet(snapshot(t, worker(1, fleet.Aggregated))); err != nil {
 		t.Errorf("smaller pool: %v", err)
+	}
+}
+
+// A worker that leaves the pool and comes back has its cache still, and events
+// that go on from it are understood.
+func TestBlink(t *testing.T) {
+	contents, chains := promptOf(1, 4)
+	r := newRig(t, ttl, workers(1, 2, fleet.Aggregated)...)
+	r.hold(t, 1, contents, index.Depth{Device: 4})
+	for _, pool := range [][]fleet.Worker{workers(2, 2, fleet.Aggregated), workers(1, 2, fleet.Aggregated)} {
+		if err := r.picker.SetFleet(snapshot(t, pool...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := r.mustPick(t, pick.Request{Tokens: 64, Chains: chains}); d.Decode.ID != 1 || d.Matched != 4 {
+		t.Errorf("worker %d with %d blocks matched, want worker 1 with 4", d.Decode.ID, d.Matched)
+	}
+}
+
+func TestDrop(t *testing.T) {
+	contents, chains := promptOf(1, 4)
+	r := newRig(t, ttl, workers(1, 2, fleet.Aggregated)...)
+	for id := uint64(1); id <= 2; id++ {
+		r.hold(t, id, contents, index.Depth{Device: 4})
+	}
+	r.picker.Drop(fleet.Key{ID: 1})
+	if got := r.index.Held(fleet.Key{ID: 1})[0]; got != 4 {
+		t.Errorf("a member of the pool was dropped: it holds %d blocks", got)
+	}
+	if err := r.picker.SetFleet(snapshot(t, worker(2, fleet.Aggregated))); err != nil {
+		t.Fatal(err)
+	}
+	r.picker.Drop(fleet.Key{ID: 1})
+	if _, ok := r.index.Lookup(fleet.Key{ID: 1}); ok {
+		t.Error("a worker that left was not dropped")
+	}
+	if d := r.mustPick(t, pick.Request{Tokens: 64, Chains: chains}); d.Decode.ID != 2 || d.Best != 4 {
+		t.Errorf("%+v, want worker 2 with its 4 blocks", d)
+	}
+}
+
+// A request without a prompt needs no prefill worker and leaves no guess.
+func TestPromptLess(t *testing.T) {
+	r := newRig(t, ttl, worker(1, fleet.Prefill), worker(2, fleet.Decode), worker(3, fleet.Aggregated))
+	r.busy(3, 0, 5)
+	d := r.mustPick(t, pick.Request{PromptLess: true})
+	if d.Mode != pick.PromptLess || d.Decode.ID != 2 || d.Prefill.ID != 2 {
+		t.Errorf("%+v, want the idle decode worker alone", d)
+	}
+	r.busy(2, 0, 9)
+	if d := r.mustPick(t, pick.Request{PromptLess: true}); d.Decode.ID != 3 {
+		t.Errorf("worker %d, want the less occupied aggregated one", d.Decode.ID)
+	}
+	if d := r.mustPick(t, pick.Request{PromptLess: true, Subset: in("10.0.0.2:8000")}); d.Decode.ID != 2 {
+		t.Errorf("worker %d, want the one in the subset", d.Decode.ID)
+	}
+	if _, err := r.pick(pick.Request{PromptLess: true, Subset: in("10.0.0.1:8000")}); !errors.Is(err, pick.ErrSubset) {
+		t.Errorf("only a prefill worker in the subset: %v, want ErrSubset", err)
 	}
 }

@@ -2,6 +2,7 @@ package pick_test
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -179,9 +180,7 @@ func TestPickEqualsTwin(t *testing.T) {
 
 		// The booking, and that releasing it restores what was.
 		want := map[uint64]load.Figures{}
-		for id, f := range w.busy {
-			want[id] = f
-		}
+		maps.Copy(want, w.busy)
 		p := want[d.Prefill.ID]
 		p.PrefillTokens += max(0, w.tokens-d.Matched*blockSize)
 		want[d.Prefill.ID] = p

@@ -40,6 +40,12 @@ type Body struct {
 	interned [2]string
 }
 
+// Room is the memory that b keeps for the next Scan, in bytes. Whoever pools
+// bodies drops those that grew large.
+func (b *Body) Room() int {
+	return 4*cap(b.Tokens) + 4*cap(b.given) + cap(b.text) + len(b.interned[lastModel]) + len(b.interned[lastSalt])
+}
+
 // The slots of Body.interned: strings of the last request, kept because the next
 // one most often has the same.
 const (

@@ -50,18 +50,26 @@ func TestScan(t *testing.T) {
 		want want
 	}{
 		"text": {Completion, `{"model":"m","prompt":"hi"}`, want{Model: "m", Form: Text, Lists: 1, frame: `"hi"`}},
-		"tokens": {Completion, " {\"model\":\"m\", \"prompt\" : [1, 22,333 ,\n4444,0,4294967295] } \r\n",
-			want{Model: "m", Form: Tokens, Lists: 1, Exact: true, Tokens: []uint32{1, 22, 333, 4444, 0, 4294967295}, frame: "[1, 22,333 ,\n4444,0,4294967295]"}},
+		"tokens": {
+			Completion, " {\"model\":\"m\", \"prompt\" : [1, 22,333 ,\n4444,0,4294967295] } \r\n",
+			want{Model: "m", Form: Tokens, Lists: 1, Exact: true, Tokens: []uint32{1, 22, 333, 4444, 0, 4294967295}, frame: "[1, 22,333 ,\n4444,0,4294967295]"},
+		},
 		"texts":       {Completion, `{"model":"m","prompt":["a","b\"]"]}`, want{Model: "m", Form: Texts, Lists: 2, frame: `["a","b\"]"]`}},
 		"token lists": {Completion, `{"model":"m","prompt":[[1,2],[3],[]]}`, want{Model: "m", Form: TokenLists, Lists: 3, Exact: true, Tokens: []uint32{1, 2}, frame: `[[1,2],[3],[]]`}},
 		"empty first": {Completion, `{"model":"m","prompt":[[],[3]]}`, want{Model: "m", Form: TokenLists, Lists: 2, Exact: true, frame: `[[],[3]]`}},
-		"chat": {Chat, `{"messages":[{"role":"user","content":"x"}],"model":"m","stream":true,"max_tokens":7}`,
-			want{Model: "m", Form: Messages, Lists: 1, Stream: true, Max: 7, frame: `[{"role":"user","content":"x"}]`}},
+		"chat": {
+			Chat, `{"messages":[{"role":"user","content":"x"}],"model":"m","stream":true,"max_tokens":7}`,
+			want{Model: "m", Form: Messages, Lists: 1, Stream: true, Max: 7, frame: `[{"role":"user","content":"x"}]`},
+		},
 		"prompt is no field of a chat": {Chat, `{"model":"m","messages":[{}],"prompt":7}`, want{Model: "m", Form: Messages, Lists: 1, frame: `[{}]`}},
-		"escaped keys and values": {Completion, `{"mod\u0065l":"a\u00e9\ud83d\ude00\ud83d\"\n","\u0070rompt":[1]}`,
-			want{Model: "aé😀\uFFFD\"\n", Form: Tokens, Lists: 1, Exact: true, Tokens: []uint32{1}, frame: `[1]`}},
-		"last key wins": {Completion, `{"model":1,"model":"m","prompt":[1,2],"prompt":"x","prompt":{},"prompt":[3],"stream":true,"stream":null}`,
-			want{Model: "m", Form: Tokens, Lists: 1, Exact: true, Tokens: []uint32{3}, frame: `[3]`}},
+		"escaped keys and values": {
+			Completion, `{"mod\u0065l":"a\u00e9\ud83d\ude00\ud83d\"\n","\u0070rompt":[1]}`,
+			want{Model: "aé😀\uFFFD\"\n", Form: Tokens, Lists: 1, Exact: true, Tokens: []uint32{1}, frame: `[1]`},
+		},
+		"last key wins": {
+			Completion, `{"model":1,"model":"m","prompt":[1,2],"prompt":"x","prompt":{},"prompt":[3],"stream":true,"stream":null}`,
+			want{Model: "m", Form: Tokens, Lists: 1, Exact: true, Tokens: []uint32{3}, frame: `[3]`},
+		},
 		"no UTF-8":       {Completion, "{\"model\":\"\xff\xc3\",\"prompt\":\"\xff\"}", want{Model: "\xff\xc3", Form: Text, Lists: 1, frame: "\"\xff\""}},
 		"newer limit":    {Completion, `{"model":"m","prompt":"","max_completion_tokens":5,"max_tokens":9}`, want{Model: "m", Form: Text, Lists: 1, Max: 5, frame: `""`}},
 		"odd limits":     {Completion, `{"model":"m","prompt":"","max_completion_tokens":-5,"max_tokens":1e3}`, want{Model: "m", Form: Text, Lists: 1, frame: `""`}},

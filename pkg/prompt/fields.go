@@ -73,6 +73,7 @@ func (r *reader) value(f field) (err *Error) {
 			return r.skip(depth)
 		}
 		err = r.prompt(r.messages)
+	default: // object passes only fields that it knows
 	}
 	return err
 }

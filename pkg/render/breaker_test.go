@@ -45,6 +45,9 @@ func TestBreakerOverTime(t *testing.T) {
 			t.Helper()
 			start := time.Now()
 			_, err := c.Tokens(t.Context(), nil, prompt.Chat, chatBody)
+			if wantTook > 0 {
+				wantTook += time.Duration(len(chatBody)) * perByte
+			}
 			if !errors.Is(err, want) || calls != wantCalls || time.Since(start) != wantTook {
 				t.Errorf("error %v after %v, %d calls; want %v after %v, %d calls", err, time.Since(start), calls, want, wantTook, wantCalls)
 			}
@@ -71,7 +74,7 @@ func TestBreakerOverTime(t *testing.T) {
 		ask(nil, 5, 0)
 		state("closed")
 		ask(nil, 6, 0)
-		if s := c.Stats(); s.Engines[0].Busy != 4*time.Second || s.Failures["timeout"] != 4 || s.Failures["breaker_open"] != 3 {
+		if s := c.Stats(); s.Engines[0].Busy != 4*(time.Second+time.Duration(len(chatBody))*perByte) || s.Failures["timeout"] != 4 || s.Failures["breaker_open"] != 3 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -82,8 +85,10 @@ func TestBreakerOverTime(t *testing.T) {
 func TestHalfOpenSurvivesACallerGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
-		c, err := New(Config{URLs: []string{"http://engine"}, BreakerFailures: 1, BreakerCooldown: time.Minute,
-			HTTP: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) { return answer(r) })}})
+		c, err := New(Config{
+			URLs: []string{"http://engine"}, BreakerFailures: 1, BreakerCooldown: time.Minute,
+			HTTP: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) { return answer(r) })},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

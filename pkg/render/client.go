@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sony/gobreaker/v2"
 
@@ -42,9 +43,9 @@ func (c *Client) Close() { c.cfg.HTTP.CloseIdleConnections() }
 // needed; after an error it returns dst empty.
 //
 // It asks one engine after another, starting at a different one each time,
-// until one answers, one rejects the request, or the deadline of ctx or
-// [Config.Timeout] has passed. When all fail, the error is that of the last one
-// asked. See [Reason] for a label.
+// until one answers, one refuses the request or its model, or the deadline of
+// ctx or [Config.Timeout] has passed. When all fail, the error is that of the
+// last one asked. See [Reason] for a label.
 func (c *Client) Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
 	dst, err := c.tokens(ctx, dst, kind, body)
 	c.counts[outcomeOf(err)].Add(1)
@@ -54,6 +55,11 @@ func (c *Client) Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, bod
 	return dst, nil
 }
 
+// perByte is how much more time a byte of the request gives: tokenizing 100,000
+// tokens takes an engine some 600 ms (engines.md 6.5). Without it, long prompts
+// alone would open an engine's breaker for all.
+const perByte = time.Microsecond
+
 func (c *Client) tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
 	if kind == prompt.Other {
 		return dst, fmt.Errorf("%w: only chats and completions have a prompt", ErrRejected)
@@ -62,8 +68,11 @@ func (c *Client) tokens(ctx context.Context, dst []uint32, kind prompt.Kind, bod
 	if len(engines) == 0 {
 		return dst, ErrNoEngine
 	}
-	call := call{client: c, kind: kind, body: body}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	if int64(len(body)) > c.cfg.MaxRequestBytes {
+		return dst, ErrTooLarge
+	}
+	call := call{client: c, kind: kind, body: body, timeout: c.cfg.Timeout + time.Duration(len(body))*perByte}
+	ctx, cancel := context.WithTimeout(ctx, call.timeout)
 	defer cancel()
 	err := ErrOpen
 	start := c.turn.Add(1)
@@ -77,7 +86,9 @@ func (c *Client) tokens(ctx context.Context, dst []uint32, kind prompt.Kind, bod
 			continue
 		}
 		err = fmt.Errorf("engine %s: %w", e.url, callErr)
-		if ctx.Err() != nil || errors.Is(callErr, ErrRejected) {
+		// An engine that does not know the model says what the others would: a
+		// client must not have its body sent to all of them.
+		if ctx.Err() != nil || errors.Is(callErr, ErrRejected) || errors.Is(callErr, ErrUnsupported) {
 			break
 		}
 	}

@@ -166,10 +166,14 @@ func TestTokenizeBody(t *testing.T) {
 		kind     prompt.Kind
 		in, want string
 	}{
-		{prompt.Chat, `{"model":"m","messages":[{"role":"user","content":"<a>"}],"stream":true,"temperature":1}`,
-			`{"add_generation_prompt":true,"model":"m","messages":[{"role":"user","content":"<a>"}]}`},
-		{prompt.Chat, `{"tools":[{"z":1,"a":1.0}],"model":"m","messages":[{}],"add_generation_prompt":false,"continue_final_message":true,"chat_template_kwargs":{"b":1,"a":2},"chat_template":null}`,
-			`{"model":"m","messages":[{}],"tools":[{"z":1,"a":1.0}],"chat_template_kwargs":{"b":1,"a":2},"continue_final_message":true,"add_generation_prompt":false}`},
+		{
+			prompt.Chat, `{"model":"m","messages":[{"role":"user","content":"<a>"}],"stream":true,"temperature":1}`,
+			`{"add_generation_prompt":true,"model":"m","messages":[{"role":"user","content":"<a>"}]}`,
+		},
+		{
+			prompt.Chat, `{"tools":[{"z":1,"a":1.0}],"model":"m","messages":[{}],"add_generation_prompt":false,"continue_final_message":true,"chat_template_kwargs":{"b":1,"a":2},"chat_template":null}`,
+			`{"model":"m","messages":[{}],"tools":[{"z":1,"a":1.0}],"chat_template_kwargs":{"b":1,"a":2},"continue_final_message":true,"add_generation_prompt":false}`,
+		},
 		{prompt.Completion, `{"model":"m","prompt":"a","add_special_tokens":false,"messages":[]}`, `{"prompt":"a","model":"m","add_special_tokens":false}`},
 		{prompt.Completion, `{"model":"m","prompt":["a","b"]}`, `{"prompt":"a","model":"m"}`},
 	} {
@@ -385,14 +389,47 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for _, bad := range []Config{
-		{URLs: []string{"host:8000"}}, {URLs: []string{"http://"}}, {URLs: []string{"http://a/?x=1"}}, {URLs: []string{"ftp://a"}},
-		{URLs: []string{"http://me:word@a"}}, {URLs: []string{"http://a b"}}, {Protocol: 9}, {Timeout: -1}, {BreakerFailures: -1},
-		{BreakerCooldown: -1}, {MaxResponseBytes: -1},
+		{URLs: []string{"host:8000"}},
+		{URLs: []string{"http://"}},
+		{URLs: []string{"http://a/?x=1"}},
+		{URLs: []string{"ftp://a"}},
+		{URLs: []string{"http://me:word@a"}},
+		{URLs: []string{"http://a b"}},
+		{Protocol: 9},
+		{Timeout: -1},
+		{BreakerFailures: -1},
+		{BreakerCooldown: -1},
+		{MaxResponseBytes: -1},
 	} {
 		if _, err := New(bad); err == nil {
 			t.Errorf("%+v accepted", bad)
 		} else if strings.Contains(err.Error(), "word") && !strings.Contains(err.Error(), "password") {
 			t.Errorf("the error shows a password: %v", err)
 		}
+	}
+}
+
+// A client that names a model nobody has must not have its body sent to every
+// engine.
+func TestUnknownModelAsksOneEngine(t *testing.T) {
+	engines := []*fakeEngine{newFake(t, status(404)), newFake(t, status(404)), newFake(t, status(404))}
+	c := newClient(t, Config{URLs: []string{engines[0].URL, engines[1].URL, engines[2].URL}})
+	wantError(t, c, ErrUnsupported, "unsupported")
+	total := 0
+	for _, e := range engines {
+		paths, _ := e.seen()
+		total += len(paths)
+	}
+	if total != 2 { // Auto asks for both endpoints of the one engine
+		t.Errorf("%d requests were made, want 2", total)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	e := newFake(t, vllm)
+	c := newClient(t, Config{URLs: []string{e.URL}, MaxRequestBytes: int64(len(chatBody)) - 1})
+	wantError(t, c, ErrTooLarge, "too_large")
+	if paths, _ := e.seen(); len(paths) != 0 {
+		t.Errorf("the engine was asked: %v", paths)
 	}
 }

@@ -41,6 +41,7 @@ const (
 	DefaultTimeout          = time.Second
 	DefaultBreakerFailures  = 5
 	DefaultBreakerCooldown  = 10 * time.Second
+	DefaultMaxRequestBytes  = 8 << 20
 	DefaultMaxResponseBytes = 64 << 20
 )
 
@@ -53,12 +54,15 @@ type Config struct {
 	Pool func() []string
 	// Protocol is how engines are asked. The zero value is Auto.
 	Protocol Protocol
-	// Timeout bounds one call of Tokens, whatever number of engines it tries.
+	// Timeout bounds one call of Tokens, whatever number of engines it tries. Each
+	// MB of the request adds a second.
 	Timeout time.Duration
 	// BreakerFailures in a row pause an engine.
 	BreakerFailures int
 	// BreakerCooldown is how long. Then one request tries the engine again.
 	BreakerCooldown time.Duration
+	// MaxRequestBytes is the largest request that is sent to an engine.
+	MaxRequestBytes int64
 	// MaxResponseBytes bounds an answer.
 	MaxResponseBytes int64
 	// HTTP is the client to use. Nil gives one of our own, which keeps
@@ -86,6 +90,7 @@ func (c Config) Validate() error {
 		{"timeout", int64(c.Timeout)},
 		{"breakerFailures", int64(c.BreakerFailures)},
 		{"breakerCooldown", int64(c.BreakerCooldown)},
+		{"maxRequestBytes", c.MaxRequestBytes},
 		{"maxResponseBytes", c.MaxResponseBytes},
 	} {
 		if f.value < 0 {
@@ -116,6 +121,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.Timeout, DefaultTimeout)
 	orDefault(&c.BreakerFailures, DefaultBreakerFailures)
 	orDefault(&c.BreakerCooldown, DefaultBreakerCooldown)
+	orDefault(&c.MaxRequestBytes, DefaultMaxRequestBytes)
 	orDefault(&c.MaxResponseBytes, DefaultMaxResponseBytes)
 	if c.Now == nil {
 		c.Now = time.Now

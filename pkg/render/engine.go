@@ -28,6 +28,8 @@ type call struct {
 	client *Client
 	kind   prompt.Kind
 	body   []byte
+	// timeout is the time the whole call has.
+	timeout time.Duration
 	// short is the tokenize body, built when first needed.
 	short []byte
 }
@@ -71,7 +73,7 @@ func (e *engine) ask(ctx context.Context, c *call, dst []uint32) ([]uint32, erro
 		switch {
 		case errors.Is(err, context.Canceled):
 			return nil, blamelessError{err}
-		case errors.Is(err, ErrTimeout) && left < cfg.Timeout/2:
+		case errors.Is(err, ErrTimeout) && left < c.timeout/2:
 			// Another engine, or the caller, had used up the time.
 			return nil, blamelessError{err}
 		}

@@ -17,6 +17,8 @@ var (
 	// ErrRejected is that the engine refused the request: it is the request's
 	// own fault, and no other engine was asked.
 	ErrRejected = errors.New("the engine refused the request")
+	// ErrTooLarge is a request over [Config.MaxRequestBytes]: no engine was asked.
+	ErrTooLarge = errors.New("the request is too large to be sent to an engine for its token ids")
 	// ErrUnsupported is that the engine has no such endpoint, or does not serve
 	// the model: it answered 404, 405 or 501.
 	ErrUnsupported = errors.New("the engine has no such endpoint or model")
@@ -36,6 +38,7 @@ const (
 	open
 	timeout
 	rejected
+	tooLarge
 	unsupported
 	badAnswer
 	unavailable
@@ -49,6 +52,7 @@ var labels = [outcomes]string{
 	open:        "breaker_open",
 	timeout:     "timeout",
 	rejected:    "rejected",
+	tooLarge:    "too_large",
 	unsupported: "unsupported",
 	badAnswer:   "bad_answer",
 	unavailable: "unavailable",
@@ -71,6 +75,8 @@ func outcomeOf(err error) outcome {
 		return timeout
 	case errors.Is(err, ErrRejected):
 		return rejected
+	case errors.Is(err, ErrTooLarge):
+		return tooLarge
 	case errors.Is(err, ErrUnsupported):
 		return unsupported
 	case errors.Is(err, ErrBadAnswer):

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
+
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
@@ -162,9 +164,7 @@ func post(ctx context.Context, url string, header http.Header, body []byte) (Rep
 	if err != nil {
 		return Reply{}, err
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("content-type", "application/json")
 	resp, err := client.Do(req)
 	if err != nil {

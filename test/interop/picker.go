@@ -51,6 +51,7 @@ func StartPicker(t testing.TB, binary string, s *Stack, sidecars map[uint64]*Sid
 			"extProcAddress": ports[0],
 			"healthAddress":  ports[1],
 			"metricsAddress": ports[2],
+			"drainTimeout":   "3s",
 		},
 		"discovery": map[string]any{"file": map[string]any{"path": "workers.yaml"}},
 		"spec": map[string]any{

@@ -160,7 +160,8 @@ func wantEvent(t *testing.T, w wireEvent, scope Scope) kvevent.Event {
 	for i, b := range stored["blocks"].([]any) {
 		b := b.(map[string]any)
 		e.Blocks = append(e.Blocks, kvevent.Block{
-			Engine: kvevent.EngineHash(number(t, b["block_hash"])), Hash: block.Hash(number(t, b["tokens_hash"]))})
+			Engine: kvevent.EngineHash(number(t, b["block_hash"])), Hash: block.Hash(number(t, b["tokens_hash"])),
+		})
 		extra, _ := b["mm_extra_info"].(map[string]any)
 		if extra == nil {
 			continue

@@ -30,11 +30,11 @@ type Envelope struct {
 // DecodeStats counts what a Decoder has seen.
 type DecodeStats struct {
 	Messages      uint64 // calls of Decode
-	Events        uint64 // events given to apply
+	Events        uint64 // events given to apply, those of unknown tiers too
 	BadMessages   uint64 // calls that returned an error; events before it still count as Events
 	BadEvents     uint64 // well-formed values in an event's place that are no event: skipped
 	UnknownFields uint64 // fields that this package does not know: skipped
-	UnknownTiers  uint64 // events about a storage tier it does not know: skipped
+	UnknownTiers  uint64 // events about a storage tier it does not know: of kvevent.NumTiers
 	EmptyStores   uint64 // stored events without blocks: the engine's block size is not the registered one
 }
 
@@ -43,9 +43,10 @@ type DecodeStats struct {
 type Decoder struct {
 	stats    DecodeStats
 	lastSkip error
+	lastTier string
+	envelope Envelope // of the message being decoded
 
-	event     kvevent.Event
-	knownTier bool
+	event kvevent.Event
 
 	blocks  []kvevent.Block
 	gone    []kvevent.EngineHash
@@ -61,6 +62,15 @@ func (d *Decoder) Stats() DecodeStats { return d.stats }
 // LastSkip returns why the latest skipped event was skipped, nil if none was.
 func (d *Decoder) LastSkip() error { return d.lastSkip }
 
+// LastTier returns the name of the latest storage tier that is not known, empty
+// if there was none.
+func (d *Decoder) LastTier() string { return d.lastTier }
+
+// Envelope returns the envelope of the message that is being decoded. It is
+// meant for apply; outside of Decode it is that of the latest message with a
+// payload.
+func (d *Decoder) Envelope() Envelope { return d.envelope }
+
 // Decode reads one NATS message body and calls apply for each event, in order.
 // The event and its slices are valid only during that call of apply.
 //
@@ -68,8 +78,9 @@ func (d *Decoder) LastSkip() error { return d.lastSkip }
 // drops: the whole worker in component scope, one rank otherwise. The payload's
 // form (dynamo.md 1.4) is recognised by itself.
 //
-// Unknown fields, values that are no event, and events of unknown storage tiers
-// are skipped and counted; the others still reach apply. An error means that
+// Unknown fields and values that are no event are skipped and counted; the
+// others still reach apply. An event of an unknown storage tier, which takes up
+// an event id like any other, comes with tier kvevent.NumTiers. An error means that
 // the rest of the message was lost: [ErrTopic], [ErrJSON], io.ErrUnexpectedEOF
 // (cut short), or malformed msgpack. Events before that point were applied.
 func (d *Decoder) Decode(msg []byte, scope Scope, apply func(*kvevent.Event)) (Envelope, error) {
@@ -101,6 +112,7 @@ func (d *Decoder) decode(msg []byte, scope Scope, apply func(*kvevent.Event)) (E
 	if body.payload == nil {
 		return env, errors.New("envelope: no payload")
 	}
+	d.envelope = env
 	if payloadErr := d.readPayload(body.payload, scope, apply); err == nil && payloadErr != nil {
 		err = fmt.Errorf("payload: %w", payloadErr)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,14 +28,20 @@ const (
 const worker0 = 1186445869714687
 
 var (
-	storedEvent = kvevent.Event{WorkerID: worker0, ID: 1, Kind: kvevent.Stored,
-		Blocks: []kvevent.Block{{Engine: 11111111111111111111, Hash: 14643705804678351452}}}
-	mediaEvent = kvevent.Event{WorkerID: worker0, ID: 2, Rank: 1, Tier: kvevent.Host, Kind: kvevent.Stored,
+	storedEvent = kvevent.Event{
+		WorkerID: worker0, ID: 1, Kind: kvevent.Stored,
+		Blocks: []kvevent.Block{{Engine: 11111111111111111111, Hash: 14643705804678351452}},
+	}
+	mediaEvent = kvevent.Event{
+		WorkerID: worker0, ID: 2, Rank: 1, Tier: kvevent.Host, Kind: kvevent.Stored,
 		Parent: 11111111111111111111, HasParent: true, Start: 1, HasStart: true,
 		Blocks: []kvevent.Block{{Engine: 222, Hash: 333}},
-		Media:  []kvevent.Media{{Block: 0, Hash: 42, Offsets: [][2]uint32{{0, 4}}}}}
-	removedEvent = kvevent.Event{WorkerID: worker0, ID: 3, Kind: kvevent.Removed,
-		Gone: []kvevent.EngineHash{11111111111111111111}}
+		Media:  []kvevent.Media{{Block: 0, Hash: 42, Offsets: [][2]uint32{{0, 4}}}},
+	}
+	removedEvent = kvevent.Event{
+		WorkerID: worker0, ID: 3, Kind: kvevent.Removed,
+		Gone: []kvevent.EngineHash{11111111111111111111},
+	}
 	clearedEvent = kvevent.Event{WorkerID: worker0, ID: 4, Kind: kvevent.Cleared}
 )
 
@@ -103,9 +110,11 @@ type kv struct {
 	key any
 	val any
 }
-type m []kv
-type a []any
-type raw []byte
+type (
+	m   []kv
+	a   []any
+	raw []byte
+)
 
 func pack(t testing.TB, v any) []byte {
 	t.Helper()
@@ -169,61 +178,119 @@ func TestForms(t *testing.T) {
 		unknown uint64
 	}{
 		{"least", with(stored(kv{"blocks", a{block1()}})), []kvevent.Event{store}, 0},
-		{"keys in any order", m{{"event", m{{"dp_rank", 0}, {"data", stored(kv{"blocks", a{m{{"tokens_hash", 8}, {"block_hash", 7}}}}, kv{"parent_hash", nil})}, {"event_id", 1}}}, {"worker_id", 5}},
-			[]kvevent.Event{store}, 0},
-		{"unknown keys", m{{"new", a{1, m{{"x", a{}}}}}, {"worker_id", 5}, {3, 4}, {"event", m{{"event_id", 1}, {"why", nil}, {"data", stored(kv{"lora", "x"}, kv{"blocks", a{block1(kv{"size", 16})}})}}}},
-			[]kvevent.Event{store}, 5},
+		{
+			"keys in any order",
+			m{{"event", m{{"dp_rank", 0}, {"data", stored(kv{"blocks", a{m{{"tokens_hash", 8}, {"block_hash", 7}}}}, kv{"parent_hash", nil})}, {"event_id", 1}}}, {"worker_id", 5}},
+			[]kvevent.Event{store},
+			0,
+		},
+		{
+			"unknown keys",
+			m{{"new", a{1, m{{"x", a{}}}}}, {"worker_id", 5}, {3, 4}, {"event", m{{"event_id", 1}, {"why", nil}, {"data", stored(kv{"lora", "x"}, kv{"blocks", a{block1(kv{"size", 16})}})}}}},
+			[]kvevent.Event{store},
+			5,
+		},
 		{"keys as bytes", m{{[]byte("worker_id"), 5}, {[]byte("event"), m{{[]byte("event_id"), 1}, {"data", "cleared"}}}}, []kvevent.Event{cleared}, 0},
 		{"state_source", append(good(1), kv{"state_source", m{{"x", 1}}}), []kvevent.Event{cleared}, 0},
 		{"nil for not stated", append(m{{"storage_tier", nil}, {"residency_domain", nil}}, good(1)...), []kvevent.Event{cleared}, 0},
 		{"nil rank", m{{"worker_id", 5}, {"event", m{{"event_id", 1}, {"data", "cleared"}, {"dp_rank", nil}}}}, []kvevent.Event{cleared}, 0},
-		{"largest integers", m{{"worker_id", uint64(math.MaxUint64)}, {"event", m{{"event_id", uint64(math.MaxUint64)}, {"data", "cleared"}, {"dp_rank", math.MaxUint32}}}},
-			[]kvevent.Event{{WorkerID: math.MaxUint64, ID: math.MaxUint64, Rank: math.MaxUint32, Kind: kvevent.Cleared}}, 0},
-		{"negative hashes", with(stored(kv{"parent_hash", -1}, kv{"blocks", a{m{{"block_hash", -5}, {"tokens_hash", int64(math.MinInt64)}}}})),
+		{
+			"largest integers",
+			m{{"worker_id", uint64(math.MaxUint64)}, {"event", m{{"event_id", uint64(math.MaxUint64)}, {"data", "cleared"}, {"dp_rank", math.MaxUint32}}}},
+			[]kvevent.Event{{WorkerID: math.MaxUint64, ID: math.MaxUint64, Rank: math.MaxUint32, Kind: kvevent.Cleared}},
+			0,
+		},
+		{
+			"negative hashes", with(stored(kv{"parent_hash", -1}, kv{"blocks", a{m{{"block_hash", -5}, {"tokens_hash", int64(math.MinInt64)}}}})),
 			[]kvevent.Event{edit(parent, func(e *kvevent.Event) {
 				e.Blocks = []kvevent.Block{{Engine: math.MaxUint64 - 4, Hash: 1 << 63}}
-			})}, 0},
-		{"negative removal", with(m{{"removed", m{{"block_hashes", a{-1, 0, uint64(math.MaxUint64)}}}}}),
-			[]kvevent.Event{{WorkerID: 5, ID: 1, Kind: kvevent.Removed, Gone: []kvevent.EngineHash{math.MaxUint64, 0, math.MaxUint64}}}, 0},
-		{"integers longer than needed, signed", m{{"worker_id", raw{0xcf, 0, 0, 0, 0, 0, 0, 0, 5}}, {"event", m{{"event_id", raw{0xd3, 0, 0, 0, 0, 0, 0, 0, 1}}, {"data", "cleared"}, {"dp_rank", raw{0xd1, 0, 0}}}}},
-			[]kvevent.Event{cleared}, 0},
+			})},
+			0,
+		},
+		{
+			"negative removal", with(m{{"removed", m{{"block_hashes", a{-1, 0, uint64(math.MaxUint64)}}}}}),
+			[]kvevent.Event{{WorkerID: 5, ID: 1, Kind: kvevent.Removed, Gone: []kvevent.EngineHash{math.MaxUint64, 0, math.MaxUint64}}},
+			0,
+		},
+		{
+			"integers longer than needed, signed",
+			m{{"worker_id", raw{0xcf, 0, 0, 0, 0, 0, 0, 0, 5}}, {"event", m{{"event_id", raw{0xd3, 0, 0, 0, 0, 0, 0, 0, 1}}, {"data", "cleared"}, {"dp_rank", raw{0xd1, 0, 0}}}}},
+			[]kvevent.Event{cleared},
+			0,
+		},
 		{"empty removal", with(m{{"removed", m{{"block_hashes", a{}}}}}), []kvevent.Event{{WorkerID: 5, ID: 1, Kind: kvevent.Removed}}, 0},
 		{"cleared as map", with(m{{"cleared", nil}}), []kvevent.Event{cleared}, 0},
 		{"residency", append(good(1), kv{"residency_domain", "cache_owner"}), []kvevent.Event{edit(cleared, func(e *kvevent.Event) { e.Residency = "cache_owner" })}, 0},
 		{"no media", with(stored(kv{"blocks", a{block1(kv{"mm_extra_info", m{}})}})), []kvevent.Event{store}, 0},
-		{"media", with(stored(kv{"blocks", a{block1(), block1(kv{"mm_extra_info", m{{"mm_objects", a{m{{"offsets", a{}}, {"mm_hash", -1}}, m{{"mm_hash", 2}, {"offsets", a{a{1, 2}, a{3, 4}}}}, m{{"mm_hash", 3}}}}}})}})),
+		{
+			"media", with(stored(kv{"blocks", a{block1(), block1(kv{"mm_extra_info", m{{"mm_objects", a{m{{"offsets", a{}}, {"mm_hash", -1}}, m{{"mm_hash", 2}, {"offsets", a{a{1, 2}, a{3, 4}}}}, m{{"mm_hash", 3}}}}}})}})),
 			[]kvevent.Event{edit(store, func(e *kvevent.Event) {
 				e.Blocks = []kvevent.Block{{Engine: 7, Hash: 8}, {Engine: 7, Hash: 8}}
 				e.Media = []kvevent.Media{{Block: 1, Hash: math.MaxUint64}, {Block: 1, Hash: 2, Offsets: [][2]uint32{{1, 2}, {3, 4}}}, {Block: 1, Hash: 3}}
-			})}, 0},
-		{"the last of equal keys counts", m{{"worker_id", 1}, {"worker_id", 5},
-			{"event", m{{"event_id", 9}, {"dp_rank", 9}, {"data", "cleared"}}},
-			{"event", m{{"data", m{{"removed", m{{"block_hashes", a{1}}}}}}, {"event_id", 1}, {"data", stored(kv{"parent_hash", 4}, kv{"start_position", 2}, kv{"blocks", a{block1(), block1()}}, kv{"blocks", a{block1()}}, kv{"parent_hash", nil}, kv{"start_position", nil})}}}},
-			[]kvevent.Event{store}, 0},
-		{"also in a removal and for the tier", m{{"storage_tier", "moon"}, {"storage_tier", "disk"}, {"storage_tier", nil}, {"residency_domain", "worker"}, {"residency_domain", nil}, {"worker_id", 5},
-			{"event", m{{"event_id", 1}, {"dp_rank", 9}, {"dp_rank", nil}, {"data", m{{"removed", m{{"block_hashes", a{1, 2}}, {"block_hashes", a{3}}}}}}}}},
-			[]kvevent.Event{{WorkerID: 5, ID: 1, Kind: kvevent.Removed, Gone: []kvevent.EngineHash{3}}}, 0},
-		{"also in media", with(stored(kv{"blocks", a{block1(
-			kv{"mm_extra_info", m{{"mm_objects", a{m{{"mm_hash", 1}, {"offsets", a{a{1, 2}}}}}}}},
-			kv{"mm_extra_info", m{{"mm_objects", a{m{{"mm_hash", 2}}}}, {"mm_objects", a{m{{"mm_hash", 3}, {"offsets", a{a{3, 4}}}, {"offsets", a{a{5, 6}}}}}}}})}})),
+			})},
+			0,
+		},
+		{
+			"the last of equal keys counts",
+			m{
+				{"worker_id", 1},
+				{"worker_id", 5},
+				{"event", m{{"event_id", 9}, {"dp_rank", 9}, {"data", "cleared"}}},
+				{"event", m{{"data", m{{"removed", m{{"block_hashes", a{1}}}}}}, {"event_id", 1}, {"data", stored(kv{"parent_hash", 4}, kv{"start_position", 2}, kv{"blocks", a{block1(), block1()}}, kv{"blocks", a{block1()}}, kv{"parent_hash", nil}, kv{"start_position", nil})}}},
+			},
+			[]kvevent.Event{store},
+			0,
+		},
+		{
+			"also in a removal and for the tier",
+			m{
+				{"storage_tier", "moon"},
+				{"storage_tier", "disk"},
+				{"storage_tier", nil},
+				{"residency_domain", "worker"},
+				{"residency_domain", nil},
+				{"worker_id", 5},
+				{"event", m{{"event_id", 1}, {"dp_rank", 9}, {"dp_rank", nil}, {"data", m{{"removed", m{{"block_hashes", a{1, 2}}, {"block_hashes", a{3}}}}}}}},
+			},
+			[]kvevent.Event{{WorkerID: 5, ID: 1, Kind: kvevent.Removed, Gone: []kvevent.EngineHash{3}}},
+			0,
+		},
+		{
+			"also in media", with(stored(kv{"blocks", a{block1(
+				kv{"mm_extra_info", m{{"mm_objects", a{m{{"mm_hash", 1}, {"offsets", a{a{1, 2}}}}}}}},
+				kv{"mm_extra_info", m{{"mm_objects", a{m{{"mm_hash", 2}}}}, {"mm_objects", a{m{{"mm_hash", 3}, {"offsets", a{a{3, 4}}}, {"offsets", a{a{5, 6}}}}}}}})}})),
 			[]kvevent.Event{edit(store, func(e *kvevent.Event) {
 				e.Media = []kvevent.Media{{Hash: 3, Offsets: [][2]uint32{{5, 6}}}}
-			})}, 0},
+			})},
+			0,
+		},
 		{"no events", a{}, nil, 0},
 		{"array of one", a{good(1)}, []kvevent.Event{cleared}, 0},
 
 		{"positional, outer only", a{5, "device", m{{"event_id", 1}, {"data", "cleared"}}}, []kvevent.Event{cleared}, 0},
 		{"positional without tier", a{5, a{1, "cleared"}}, []kvevent.Event{cleared}, 0},
-		{"positional with all", a{5, "disk", "worker", a{1, m{{"stored", a{-1, 3, a{a{7, 8, nil}}}}}, 2}, nil},
-			[]kvevent.Event{edit(start, func(e *kvevent.Event) { e.Tier, e.Residency, e.Rank = kvevent.Disk, "worker", 2 })}, 0},
+		{
+			"positional with all",
+			a{5, "disk", "worker", a{1, m{{"stored", a{-1, 3, a{a{7, 8, nil}}}}}, 2}, nil},
+			[]kvevent.Event{edit(start, func(e *kvevent.Event) { e.Tier, e.Residency, e.Rank = kvevent.Disk, "worker", 2 })},
+			0,
+		},
 		{"positional from before start_position", a{5, "device", a{1, m{{"stored", a{-1, a{a{7, 8}}}}}, 0}}, []kvevent.Event{parent}, 0},
 		{"positional removal", a{5, "device", a{1, m{{"removed", a{a{1, 2}}}}, 0}}, []kvevent.Event{{WorkerID: 5, ID: 1, Kind: kvevent.Removed, Gone: []kvevent.EngineHash{1, 2}}}, 0},
-		{"positional media", a{5, a{1, m{{"stored", a{nil, nil, a{a{7, 8, a{a{a{42, a{a{0, 4}}}}}}}}}}}},
+		{
+			"positional media",
+			a{5, a{1, m{{"stored", a{nil, nil, a{a{7, 8, a{a{a{42, a{a{0, 4}}}}}}}}}}}},
 			[]kvevent.Event{edit(store, func(e *kvevent.Event) {
 				e.Media = []kvevent.Media{{Hash: 42, Offsets: [][2]uint32{{0, 4}}}}
-			})}, 0},
-		{"positional with more than is known", a{5, "device", "worker", a{1, "cleared", 0, "more"}, nil, "more"},
-			[]kvevent.Event{edit(cleared, func(e *kvevent.Event) { e.Residency = "worker" })}, 2},
+			})},
+			0,
+		},
+		{
+			"positional with more than is known",
+			a{5, "device", "worker", a{1, "cleared", 0, "more"}, nil, "more"},
+			[]kvevent.Event{edit(cleared, func(e *kvevent.Event) { e.Residency = "worker" })},
+			2,
+		},
 		{"array of positional", a{a{5, "device", a{1, "cleared", 0}}, good(1)}, []kvevent.Event{cleared, cleared}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -256,8 +323,12 @@ func TestEnvelopes(t *testing.T) {
 		want    Envelope
 		unknown uint64
 	}{
-		{"any order, unknown keys", m{{"payload", payload}, {"v", 2}, topic, {nil, nil}, {"sequence", 9}, {"published_at", 8}, {"publisher_id", uint64(math.MaxUint64)}},
-			Envelope{math.MaxUint64, 9, 8, "kv-events"}, 2},
+		{
+			"any order, unknown keys",
+			m{{"payload", payload}, {"v", 2}, topic, {nil, nil}, {"sequence", 9}, {"published_at", 8}, {"publisher_id", uint64(math.MaxUint64)}},
+			Envelope{math.MaxUint64, 9, 8, "kv-events"},
+			2,
+		},
 		{"positional", a{1, 2, 3, "kv-events", payload}, Envelope{1, 2, 3, "kv-events"}, 0},
 		{"positional with more", a{1, 2, 3, "kv-events", payload, m{}}, Envelope{1, 2, 3, "kv-events"}, 1},
 		{"payload of small integers", m{topic, {"payload", numbers}}, Envelope{Topic: "kv-events"}, 0},
@@ -377,14 +448,17 @@ func TestUnknownTierAndEmptyStores(t *testing.T) {
 		good(2),
 		with(stored(kv{"blocks", a{}})),
 	})), EndpointScope)
-	if err != nil || len(got) != 2 || got[0].ID != 2 || got[1].Kind != kvevent.Stored || got[1].Blocks != nil {
+	if err != nil || len(got) != 3 || got[1].ID != 2 || got[1].Tier != kvevent.Device || got[2].Kind != kvevent.Stored || got[2].Blocks != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if want := (DecodeStats{Messages: 1, Events: 2, UnknownTiers: 1, EmptyStores: 1}); d.Stats() != want {
+	if e := got[0]; e.ID != 1 || e.Tier != kvevent.NumTiers || e.Tier.String() != "unknown" || e.Kind != kvevent.Cleared {
+		t.Errorf("event of an unknown tier: %+v", e)
+	}
+	if want := (DecodeStats{Messages: 1, Events: 3, UnknownTiers: 1, EmptyStores: 1}); d.Stats() != want {
 		t.Errorf("stats %+v, want %+v", d.Stats(), want)
 	}
-	if err := d.LastSkip(); !errors.Is(err, errTierWord) || !strings.Contains(err.Error(), "moon") {
-		t.Errorf("reason %v", err)
+	if d.LastTier() != "moon" || d.LastSkip() != nil {
+		t.Errorf("tier %q, skipped for %v", d.LastTier(), d.LastSkip())
 	}
 }
 
@@ -422,11 +496,11 @@ func TestBadMessages(t *testing.T) {
 		{"scalar payload", envelop(pack(t, 5)), 0, errShape, "payload"},
 		{"word payload", envelop(pack(t, "cleared")), 0, errShape, "payload"},
 		{"bytes after the envelope", append(envelop(ok), 0), 1, nil, "1 bytes follow it"},
-		{"bytes after the payload", envelop(append(ok[:len(ok):len(ok)], 0xc0)), 1, errLeftovers, "payload"},
-		{"bytes after the array", envelop(append(two[:len(two):len(two)], ok...)), 2, errLeftovers, "payload"},
+		{"bytes after the payload", envelop(append(slices.Clip(ok), 0xc0)), 1, errLeftovers, "payload"},
+		{"bytes after the array", envelop(append(slices.Clip(two), ok...)), 2, errLeftovers, "payload"},
 		{"damage after the payload", pack(t, m{topic, {"payload", ok}, {"x", raw{0xc1}}}), 1, nil, "unknown field"},
-		{"array longer than it is", envelop(append([]byte{0x93}, append(ok[:len(ok):len(ok)], ok...)...)), 2, io.ErrUnexpectedEOF, "event 3 of 3"},
-		{"malformed between events", envelop(append([]byte{0x93}, append(ok[:len(ok):len(ok)], 0xc1)...)), 1, nil, "event 2 of 3"},
+		{"array longer than it is", envelop(append([]byte{0x93}, append(slices.Clip(ok), ok...)...)), 2, io.ErrUnexpectedEOF, "event 3 of 3"},
+		{"malformed between events", envelop(append([]byte{0x93}, append(slices.Clip(ok), 0xc1)...)), 1, nil, "event 2 of 3"},
 		{"huge payload array", envelop(huge), 0, io.ErrUnexpectedEOF, "event 1 of 4294967295"},
 		{"huge payload of integers", pack(t, m{topic, {"payload", raw(huge)}}), 0, io.ErrUnexpectedEOF, "payload"},
 		{"huge envelope", huge, 0, io.ErrUnexpectedEOF, "envelope"},
@@ -552,5 +626,30 @@ func BenchmarkDecode(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestEnvelopeDuringApply: who says an event is known while it is applied, also
+// when the message is cut short after it.
+func TestEnvelopeDuringApply(t *testing.T) {
+	var d Decoder
+	for publisher := range uint64(3) {
+		for _, cut := range []int{0, 1} {
+			events := []kvevent.Event{{WorkerID: 1, ID: 1, Kind: kvevent.Cleared}, {WorkerID: 1, ID: 2, Kind: kvevent.Cleared}}
+			msg, err := AppendMessage(nil, Gen14, Envelope{PublisherID: publisher, Sequence: 9}, events)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			_, err = d.Decode(msg[:len(msg)-cut], EndpointScope, func(*kvevent.Event) {
+				n++
+				if e := d.Envelope(); e.PublisherID != publisher || e.Sequence != 9 || e.Topic != TopicKVEvents {
+					t.Errorf("envelope %+v, want publisher %d", e, publisher)
+				}
+			})
+			if n != 2-cut || (err != nil) != (cut > 0) {
+				t.Errorf("%d events, %v", n, err)
+			}
+		}
 	}
 }

@@ -146,6 +146,7 @@ func appendRouterEvent(b []byte, gen Generation, e *kvevent.Event) []byte {
 		for _, h := range e.Gone {
 			b = msgp.AppendUint64(b, uint64(h))
 		}
+	case kvevent.Cleared: // a bare word
 	}
 	b = msgp.AppendString(b, cacheEventFields[cacheRank])
 	return msgp.AppendUint32(b, e.Rank)

@@ -65,14 +65,12 @@ var (
 	errNoMMHash  = errors.New("no mm_hash")
 	errOffsets   = errors.New("not a pair of start and end")
 	errData      = errors.New("neither one named change nor a word")
-	errTierWord  = errors.New("unknown storage tier")
 	errLeftovers = errors.New("bytes follow the last event")
 )
 
 // readRouterEvent reads one event with its worker and tier into d.
 func (d *Decoder) readRouterEvent(b []byte) ([]byte, error) {
 	d.event = kvevent.Event{}
-	d.knownTier = true
 	d.resetData()
 	l, b, err := readLayout(b)
 	if err != nil {
@@ -140,9 +138,10 @@ func routerPosition(i int, t msgp.Type, hasEvent bool) int {
 	return -1
 }
 
-// readTier reads a storage tier's word; nil is device, like a missing one.
+// readTier reads a storage tier's word; nil is device, like a missing one. A word
+// that is not known is no reason to lose the event: its id counts.
 func (d *Decoder) readTier(b []byte) ([]byte, error) {
-	d.event.Tier, d.knownTier = kvevent.Device, true
+	d.event.Tier = kvevent.Device
 	if msgp.IsNil(b) {
 		return b[1:], nil
 	}
@@ -156,8 +155,8 @@ func (d *Decoder) readTier(b []byte) ([]byte, error) {
 			return b, nil
 		}
 	}
-	d.knownTier = false
-	d.lastSkip = fmt.Errorf("%w %.64q", errTierWord, word)
+	d.event.Tier = kvevent.NumTiers
+	d.lastTier = d.intern(word[:min(len(word), maxWords)])
 	return b, nil
 }
 

@@ -70,11 +70,10 @@ func (d *Decoder) readElement(b []byte, scope Scope, apply func(*kvevent.Event))
 
 // emit hands the event just read to apply.
 func (d *Decoder) emit(scope Scope, apply func(*kvevent.Event)) {
-	if !d.knownTier {
-		d.stats.UnknownTiers++
-		return
-	}
 	e := &d.event
+	if e.Tier >= kvevent.NumTiers {
+		d.stats.UnknownTiers++
+	}
 	e.AllRanks = e.Kind == kvevent.Cleared && scope == ComponentScope
 	if len(d.blocks) > 0 {
 		e.Blocks = d.blocks

@@ -16,8 +16,10 @@ import (
 // hash64 draws integers around every size at which their encoding changes.
 var hash64 = rapid.OneOf(
 	rapid.Uint64(),
-	rapid.SampledFrom([]uint64{0, 1, 127, 128, 255, 256, 65535, 65536, math.MaxUint32, math.MaxUint32 + 1,
-		1 << 53, 1<<53 + 1, math.MaxInt64, 1 << 63, math.MaxUint64}),
+	rapid.SampledFrom([]uint64{
+		0, 1, 127, 128, 255, 256, 65535, 65536, math.MaxUint32, math.MaxUint32 + 1,
+		1 << 53, 1<<53 + 1, math.MaxInt64, 1 << 63, math.MaxUint64,
+	}),
 )
 
 // drawEvent draws an event as the decoder returns it.
@@ -49,7 +51,8 @@ func drawEvent(t *rapid.T, gen Generation, scope Scope) kvevent.Event {
 		media := rapid.Bool().Draw(t, "media")
 		for i := range drawCount(t) {
 			e.Blocks = append(e.Blocks, kvevent.Block{
-				Engine: kvevent.EngineHash(hash64.Draw(t, "engine")), Hash: block.Hash(hash64.Draw(t, "tokens"))})
+				Engine: kvevent.EngineHash(hash64.Draw(t, "engine")), Hash: block.Hash(hash64.Draw(t, "tokens")),
+			})
 			for media && rapid.Bool().Draw(t, "object") {
 				o := kvevent.Media{Block: i, Hash: hash64.Draw(t, "mm")}
 				for range rapid.IntRange(0, 3).Draw(t, "ranges") {
@@ -161,7 +164,7 @@ func (w *loose) fields(mayBePositional bool, fields m) any {
 		w.unknown++
 		fields = append(fields, rapid.SampledFrom(m{{"new", a{1, m{{"x", nil}}}}, {7, "seven"}, {"", m{}}, {nil, 1.5}}).Draw(w.t, "field"))
 	}
-	return m(rapid.Permutation(fields).Draw(w.t, "order"))
+	return rapid.Permutation(fields).Draw(w.t, "order")
 }
 
 func (w *loose) data(e *kvevent.Event) any {
@@ -174,6 +177,7 @@ func (w *loose) data(e *kvevent.Event) any {
 			gone = append(gone, w.hash(uint64(h)))
 		}
 		return m{{"removed", w.fields(true, m{{"block_hashes", gone}})}}
+	case kvevent.Stored: // below
 	}
 	var parent, start any
 	if e.HasParent {
@@ -236,8 +240,13 @@ func TestLooseForms(t *testing.T) {
 			}
 			payload = batch
 		}
-		msg := pack(t, w.fields(true, m{{"publisher_id", w.integer(env.PublisherID)}, {"sequence", w.integer(env.Sequence)},
-			{"published_at", w.integer(env.PublishedAt)}, {"topic", env.Topic}, {"payload", pack(t, payload)}}))
+		msg := pack(t, w.fields(true, m{
+			{"publisher_id", w.integer(env.PublisherID)},
+			{"sequence", w.integer(env.Sequence)},
+			{"published_at", w.integer(env.PublishedAt)},
+			{"topic", env.Topic},
+			{"payload", pack(t, payload)},
+		}))
 		var d Decoder
 		gotEnv, got, err := collect(&d, msg, scope)
 		if err != nil || gotEnv != env {

@@ -14,22 +14,36 @@ func TestParseSubject(t *testing.T) {
 		subject string
 		want    Subject
 	}{
-		{"namespace.dynamo.component.backend.kv-events",
-			Subject{"dynamo", "backend", "", "kv-events", ComponentScope}},
-		{"namespace.dynamo.component.backend.endpoint.generate.kv-events",
-			Subject{"dynamo", "backend", "generate", "kv-events", EndpointScope}},
-		{"namespace.dynamo.kv_metrics",
-			Subject{"dynamo", "", "", "kv_metrics", NamespaceScope}},
+		{
+			"namespace.dynamo.component.backend.kv-events",
+			Subject{"dynamo", "backend", "", "kv-events", ComponentScope},
+		},
+		{
+			"namespace.dynamo.component.backend.endpoint.generate.kv-events",
+			Subject{"dynamo", "backend", "generate", "kv-events", EndpointScope},
+		},
+		{
+			"namespace.dynamo.kv_metrics",
+			Subject{"dynamo", "", "", "kv_metrics", NamespaceScope},
+		},
 		// dynamo-live.md section 2: names that need encoding.
-		{"namespace.caf%C3%A9%20x.component.backend.endpoint.gen%7E1.kv-events",
-			Subject{"café x", "backend", "gen~1", "kv-events", EndpointScope}},
-		{"namespace.a%2Eb.component.c.endpoint.e.kv-events",
-			Subject{"a.b", "c", "e", "kv-events", EndpointScope}},
+		{
+			"namespace.caf%C3%A9%20x.component.backend.endpoint.gen%7E1.kv-events",
+			Subject{"café x", "backend", "gen~1", "kv-events", EndpointScope},
+		},
+		{
+			"namespace.a%2Eb.component.c.endpoint.e.kv-events",
+			Subject{"a.b", "c", "e", "kv-events", EndpointScope},
+		},
 		// Component scope encodes nothing, so a '%' there is one.
-		{"namespace.a%20b.component.backend.kv-events",
-			Subject{"a%20b", "backend", "", "kv-events", ComponentScope}},
-		{"namespace.component.component.endpoint.kv-events",
-			Subject{"component", "endpoint", "", "kv-events", ComponentScope}},
+		{
+			"namespace.a%20b.component.backend.kv-events",
+			Subject{"a%20b", "backend", "", "kv-events", ComponentScope},
+		},
+		{
+			"namespace.component.component.endpoint.kv-events",
+			Subject{"component", "endpoint", "", "kv-events", ComponentScope},
+		},
 	} {
 		got, err := ParseSubject(c.subject)
 		if err != nil || got != c.want {

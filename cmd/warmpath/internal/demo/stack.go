@@ -81,7 +81,7 @@ func newStack(ctx context.Context, cfg *Config) (_ *stack, err error) {
 	if cfg.SplitAt > 0 {
 		roles = []fleet.Role{fleet.Aggregated, fleet.Aggregated, fleet.Aggregated, fleet.Aggregated}
 	}
-	if err := s.deploy(roles, cfg.Progress); err != nil {
+	if err := s.deploy(roles, cfg.Progress); err != nil { //nolint:contextcheck // workers live as long as the stack
 		return nil, err
 	}
 	if err := s.startPicker(cfg); err != nil {
@@ -208,7 +208,8 @@ func (s *stack) splitAt(ctx context.Context, after time.Duration, progress io.Wr
 	}
 	fmt.Fprintf(progress, "\n--- re-deploying: 4 aggregated workers (component backend) become 2 prefill and 2 decode workers (component prefill) ---\n\n")
 	old := s.all()
-	if err := s.deploy([]fleet.Role{fleet.Prefill, fleet.Prefill, fleet.Decode, fleet.Decode}, progress); err != nil {
+	err := s.deploy([]fleet.Role{fleet.Prefill, fleet.Prefill, fleet.Decode, fleet.Decode}, progress) //nolint:contextcheck // workers live as long as the stack
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(progress)
@@ -222,10 +223,7 @@ func (s *stack) splitAt(ctx context.Context, after time.Duration, progress io.Wr
 			}
 			return time.Since(busy) > time.Second
 		})
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if err != nil && ctx.Err() == nil {
 			return err
 		}
 		w.stop()

@@ -1,0 +1,149 @@
+package eventplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+)
+
+// A partition without a word from the network shows after the pings that may be
+// missing and one more.
+const (
+	pingEvery = 10 * time.Second
+	maxPings  = 2
+)
+
+// Run listens until ctx ends. A NATS server that is not there yet, or goes away,
+// is no error: the plane keeps trying, and what it misses shows as gaps. Run may
+// be called once.
+func (p *Plane) Run(ctx context.Context) error {
+	closed := make(chan struct{})
+	conn, err := nats.Connect(p.cfg.URL,
+		nats.Name(p.cfg.Name),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(time.Second),
+		nats.ReconnectJitter(500*time.Millisecond, 500*time.Millisecond),
+		nats.PingInterval(pingEvery),
+		nats.MaxPingsOutstanding(maxPings),
+		nats.IgnoreAuthErrorAbort(),
+		nats.ConnectHandler(p.connected),
+		nats.ReconnectHandler(p.connected),
+		nats.DisconnectErrHandler(p.disconnected),
+		nats.ErrorHandler(p.asyncError),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+	)
+	if err != nil {
+		return fmt.Errorf("eventplane: connect to NATS at %s: %w", serversOf(p.cfg.URL), withoutURL(err))
+	}
+	p.mu.Lock()
+	p.conn = conn
+	p.mu.Unlock()
+	queue := make(chan *nats.Msg, p.queueSize)
+	var receiving sync.WaitGroup
+	receiving.Go(func() { //nolint:contextcheck // what waits is taken in even after ctx has ended
+		for m := range queue {
+			p.receive(m)
+		}
+	})
+	defer func() {
+		p.Stats() // notes what was dropped: a closed subscription does not tell
+		conn.Close()
+		<-closed
+		close(queue) // a closed connection sends no more; what waits is taken in
+		receiving.Wait()
+	}()
+	if !conn.IsConnected() {
+		p.cfg.Log.Warn("the event plane is not reachable yet; requests are routed without cache knowledge until it is",
+			"servers", serversOf(p.cfg.URL), "error", withoutURL(cmp.Or(conn.LastError(), nats.ErrNoServers)))
+	}
+	for _, wildcard := range dynamo.KVEventSubjects() {
+		if err := p.subscribe(conn, wildcard, queue); err != nil {
+			return fmt.Errorf("eventplane: subscribe to %s: %w", wildcard, err)
+		}
+	}
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			p.sweep() //nolint:contextcheck // it only logs
+		}
+	}
+}
+
+// subscribe adds a subscription. All share one queue, so that the messages of a
+// worker that changes from one scope to the other stay in order.
+func (p *Plane) subscribe(conn *nats.Conn, wildcard string, queue chan *nats.Msg) error {
+	sub, err := conn.ChanSubscribe(wildcard, queue)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.subs = append(p.subs, sub)
+	p.mu.Unlock()
+	return nil
+}
+
+func (p *Plane) connected(c *nats.Conn) {
+	p.mu.Lock()
+	again := p.stats.EverListened
+	p.stats.EverListened = true
+	p.mu.Unlock()
+	log := p.cfg.Log.With("server", c.ConnectedAddr(), "namespace", p.cfg.Namespace)
+	if again {
+		log.Info("connected to the event plane again")
+	} else {
+		log.Info("connected to the event plane")
+	}
+}
+
+func (p *Plane) disconnected(c *nats.Conn, err error) {
+	if c.IsClosed() {
+		return
+	}
+	p.mu.Lock()
+	p.stats.Disconnects++
+	p.mu.Unlock()
+	p.cfg.Log.Warn("lost the connection to the event plane; events until it is back are missed", "error", err)
+}
+
+// asyncError hears of dropped messages only when dropping starts: Stats asks for
+// their number.
+func (p *Plane) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
+	p.cfg.Log.Warn("the event plane reports an error", "error", err)
+}
+
+// serversOf is a list of NATS addresses without what stands before an "@": names,
+// passwords and tokens.
+func serversOf(list string) string {
+	servers := strings.Split(list, ",")
+	for i, s := range servers {
+		scheme, rest, found := strings.Cut(strings.TrimSpace(s), "://")
+		if !found {
+			scheme, rest = "nats", scheme
+		}
+		servers[i] = scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+	}
+	return strings.Join(servers, ",")
+}
+
+// withoutURL drops the address, with its credentials, that an error about a bad
+// one repeats.
+func withoutURL(err error) error {
+	if bad := (*url.Error)(nil); errors.As(err, &bad) {
+		return bad.Err
+	}
+	return err
+}
