@@ -154,6 +154,9 @@ func (c parityCase) run(t *testing.T, addr netip.AddrPort, p *scriptedPicker, id
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
 	o := outcome{Status: resp.StatusCode, Header: resp.Header, Body: string(got), Trailer: resp.Trailer, Err: err != nil}
+	if c.script == scriptClose && len(got) == 0 {
+		return o // see runParity
+	}
 	if strings.HasPrefix(c.path, "/echo") && resp.StatusCode == http.StatusOK && c.script != scriptRewrite {
 		if err := json.Unmarshal(got, &o.Received); err != nil {
 			t.Fatalf("worker's echo: %v in %q", err, got)
@@ -367,7 +370,14 @@ func runParity(t *testing.T, cfg Config, cases []parityCase) {
 			got := map[string]outcome{}
 			for _, kind := range kinds {
 				t.Run(kind, func(t *testing.T) {
-					o := c.run(t, addrs[kind], p, c.name+"/"+kind[:1]) // of equal length: the worker echoes it
+					id := c.name + "/" + kind[:1] // of equal length: the worker echoes it
+					o := c.run(t, addrs[kind], p, id)
+					// A clean close loses what is on its way to the picker
+					// (envoy.md section 5): a quick response comes back
+					// beheaded, rarely. It must not do so always.
+					for try := 0; c.script == scriptClose && o.Body == "" && try < 20; try++ {
+						o = c.run(t, addrs[kind], p, id)
+					}
 					c.verify(t, o)
 					if c.crossing() {
 						// Whether the worker's response was still shown to the

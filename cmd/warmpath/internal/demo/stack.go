@@ -28,7 +28,7 @@ const (
 	namespace = "demo"
 )
 
-// timing makes a cache hit visible: a cold prompt of 2,000 tokens takes 100 ms.
+// timing makes a cache hit visible: a cold prompt of 3,500 tokens takes 175 ms.
 var timing = simengine.Timing{
 	PrefillTokensPerSecond: 20_000,
 	DecodePerToken:         2 * time.Millisecond,

@@ -21,7 +21,7 @@ const (
 	tenants     = 4 // each has a system prompt of its own
 	turns       = 5 // per conversation
 	answerSize  = 24
-	systemWords = 180
+	systemWords = 500
 )
 
 type message struct {
