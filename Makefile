@@ -81,7 +81,7 @@ fuzz: ## Run each fuzz target for FUZZ_TIME.
 	for t in $$targets; do \
 		dir="./$$(dirname "$${t%%:*}")"; name="$${t##*:}"; \
 		echo "$$dir $$name"; \
-		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) "$$dir"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 10x "$$dir"; \
 	done
 
 ##@ Check
