@@ -16,20 +16,36 @@ import (
 )
 
 // Load reads and decodes the configuration file at path. The paths in it become
-// relative to the working directory instead of to the file.
+// relative to the working directory instead of to the file. Unlike [Decode] it
+// also looks into the files that the connection to NATS needs.
 func Load(path string) (*EndpointPickerConfig, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	c, err := Decode(data, path)
+	c, d, err := decodeConfig(data, path)
 	if err != nil {
 		return nil, err
 	}
-	if f := &c.Discovery.File; !filepath.IsAbs(f.Path) {
-		f.Path = filepath.Join(filepath.Dir(path), f.Path)
+	fromFolder(&c.Discovery.File.Path, path)
+	var p problems
+	if events := &c.Spec.EventPlane; !events.Disabled {
+		for _, f := range events.NATS.files("spec.eventPlane.nats") {
+			fromFolder(f.name, path)
+		}
+		events.NATS.checkFiles(&p, "spec.eventPlane.nats")
+	}
+	if err := d.check(p); err != nil {
+		return nil, err
 	}
 	return c, nil
+}
+
+// fromFolder makes a relative file name start at the folder of the configuration.
+func fromFolder(name *string, config string) {
+	if !filepath.IsAbs(*name) {
+		*name = filepath.Join(filepath.Dir(config), *name)
+	}
 }
 
 // Decode reads a configuration strictly (unknown fields, duplicate keys and wrong
@@ -38,6 +54,12 @@ func Load(path string) (*EndpointPickerConfig, error) {
 //
 // A field written as null counts as left out.
 func Decode(data []byte, filename string) (*EndpointPickerConfig, error) {
+	c, _, err := decodeConfig(data, filename)
+	return c, err
+}
+
+// decodeConfig is Decode; the decoder knows the lines of the fields.
+func decodeConfig(data []byte, filename string) (*EndpointPickerConfig, *decoder, error) {
 	// Fields start at their defaults, so that a zero in the file is seen as a
 	// zero and refused where it makes no sense.
 	c := new(EndpointPickerConfig)
@@ -45,13 +67,13 @@ func Decode(data []byte, filename string) (*EndpointPickerConfig, error) {
 	c.Spec.Handoff.Preset = "" // depends on the headers
 	d, err := decodeFile(data, filename, KindEndpointPickerConfig, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.Spec.Handoff.Default()
 	if err := d.check(c.problems()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return c, nil
+	return c, d, nil
 }
 
 // LoadWorkers reads and decodes the list of workers at path.

@@ -95,7 +95,8 @@ type EventPlaneSpec struct {
 // NATSSpec is a connection to NATS.
 type NATSSpec struct {
 	// URL of the servers: nats://, tls://, ws:// or wss://, several separated by
-	// commas. Required unless the event plane is disabled.
+	// commas. Required unless the event plane is disabled. Without user, password
+	// or token: those come from files.
 	URL string `json:"url,omitempty"`
 
 	// Namespace is Dynamo's base namespace, without the hash that the operator
@@ -107,6 +108,56 @@ type NATSSpec struct {
 	// Name is how this client shows up in the server's list of connections.
 	// +default="warmpath"
 	Name string `json:"name,omitempty"`
+
+	// TLS says that connections must be encrypted, and with which certificates;
+	// {} means with the certificate authorities of the system. Left out:
+	// connections are encrypted where the URL or the server says so.
+	TLS *NATSTLSSpec `json:"tls,omitempty"`
+
+	// CredentialsFile is a file of credentials: a user's JWT and its seed, as nsc
+	// writes them (.creds). At most one of credentialsFile, nkeyFile, userFile
+	// with passwordFile, and tokenFile may be set. All files are read again for
+	// every connection, so that a secret can be replaced without a restart; a
+	// relative path starts at the folder of the configuration file.
+	CredentialsFile string `json:"credentialsFile,omitempty"`
+
+	// NKeyFile is a file with the seed of a user's nkey, which starts with SU.
+	NKeyFile string `json:"nkeyFile,omitempty"`
+
+	// UserFile is a file with the name of the user. Goes with passwordFile.
+	UserFile string `json:"userFile,omitempty"`
+
+	// PasswordFile is a file with the password of the user. Goes with userFile.
+	PasswordFile string `json:"passwordFile,omitempty"`
+
+	// TokenFile is a file with the token.
+	TokenFile string `json:"tokenFile,omitempty"`
+}
+
+// NATSTLSSpec is how connections to NATS are encrypted. Its files are PEM, and
+// are read again for every connection; a relative path starts at the folder of
+// the configuration file.
+type NATSTLSSpec struct {
+	// CAFile is a file with the certificates of the authorities that sign for the
+	// servers. Left out: those of the system.
+	CAFile string `json:"caFile,omitempty"`
+
+	// CertFile is a file with the certificate that is shown to servers that ask
+	// for one, and those between it and its authority. Goes with keyFile.
+	CertFile string `json:"certFile,omitempty"`
+
+	// KeyFile is a file with the private key of the certificate. Goes with
+	// certFile.
+	KeyFile string `json:"keyFile,omitempty"`
+
+	// ServerName is the name that the servers' certificates must be for. Left out:
+	// the host of the URL.
+	ServerName string `json:"serverName,omitempty"`
+
+	// InsecureSkipVerify accepts any certificate, and with it anybody who can get
+	// in between. For tests only. Not allowed together with caFile.
+	// +default=false
+	InsecureSkipVerify bool `json:"insecureSkipVerify,omitempty"`
 }
 
 // TokenizerSpec says how text prompts become token ids. Prompts that already

@@ -142,6 +142,7 @@ func (e *EventPlaneSpec) check(p *problems, path string) {
 				name = fmt.Sprintf("URL %d of %d", i+1, len(list))
 			}
 			checkURL(p, path+".nats.url", name, strings.TrimSpace(u), "nats", "tls", "ws", "wss")
+			checkNoUser(p, path+".nats.url", name, strings.TrimSpace(u))
 			if overWebSocket(u) != overWebSocket(list[0]) {
 				p.add(path+".nats.url", "%s is of another kind than the first: use ws and wss for all, or for none", name)
 			}
@@ -150,6 +151,7 @@ func (e *EventPlaneSpec) check(p *problems, path string) {
 	if strings.ContainsAny(n.Namespace, " \t\r\n*>") {
 		p.add(path+".nats.namespace", "%q must be one plain name, without spaces, * or >", n.Namespace)
 	}
+	n.checkSecurity(p, path+".nats")
 }
 
 // checkURL checks a base URL. It never repeats the URL: it may hold a password.

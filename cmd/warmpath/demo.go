@@ -17,8 +17,8 @@ func demoCommand() *cobra.Command {
 		Short: "Watch prefix routing work on this machine: NATS, workers, picker, Envoy",
 		Long: `Starts a whole prefill/decode pool on this machine, with no GPU and no model: an
 embedded NATS server, two prefill and two decode simulated workers, the picker,
-and a real Envoy in front. Then it holds chat conversations of four tenants, each
-with a long system prompt of its own, and shows every second how many prompt
+and a real Envoy in front. Then it holds chat conversations of eight tenants,
+each with a long system prompt of its own, and shows every second how many prompt
 tokens were found in a cache (hit rate), how many an infinite cache would have
 found (ceiling), and which workers computed the prompts. The hit rate climbs as
 the picker learns from the workers' events who holds what.

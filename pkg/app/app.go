@@ -95,6 +95,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			URL:       spec.EventPlane.NATS.URL,
 			Namespace: spec.EventPlane.NATS.Namespace,
 			Name:      spec.EventPlane.NATS.Name,
+			Security:  security(&spec.EventPlane.NATS),
 			Index:     a.index,
 			Known:     func(k fleet.Key) bool { _, ok := a.picker.Fleet().Index(k); return ok },
 			Lost:      a.picker.Forget,

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
 )
 
@@ -42,4 +43,20 @@ func adapters(spec *v1alpha1.RoutingPolicySpec) map[string]bool {
 		m[name] = true
 	}
 	return m
+}
+
+// security turns the configured ways to sign in and to encrypt into those of the
+// event plane.
+func security(spec *v1alpha1.NATSSpec) eventplane.Security {
+	s := eventplane.Security{
+		CredentialsFile: spec.CredentialsFile,
+		NKeyFile:        spec.NKeyFile,
+		UserFile:        spec.UserFile,
+		PasswordFile:    spec.PasswordFile,
+		TokenFile:       spec.TokenFile,
+	}
+	if t := spec.TLS; t != nil {
+		s.TLS = new(eventplane.TLS(*t))
+	}
+	return s
 }

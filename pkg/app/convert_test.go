@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
@@ -79,5 +80,27 @@ func TestAdaptersConversion(t *testing.T) {
 	got := adapters(&v1alpha1.RoutingPolicySpec{Adapters: []string{"a", "b"}})
 	if want := map[string]bool{"a": true, "b": true}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestSecurityConversion(t *testing.T) {
+	for _, tc := range []struct {
+		spec v1alpha1.NATSSpec
+		want eventplane.Security
+	}{
+		{v1alpha1.NATSSpec{URL: "nats://a:4222"}, eventplane.Security{}},
+		{v1alpha1.NATSSpec{TLS: &v1alpha1.NATSTLSSpec{}}, eventplane.Security{TLS: &eventplane.TLS{}}},
+		{
+			v1alpha1.NATSSpec{TLS: &v1alpha1.NATSTLSSpec{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d", InsecureSkipVerify: true}},
+			eventplane.Security{TLS: &eventplane.TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d", InsecureSkipVerify: true}},
+		},
+		{
+			v1alpha1.NATSSpec{CredentialsFile: "a", NKeyFile: "b", UserFile: "c", PasswordFile: "d", TokenFile: "e"},
+			eventplane.Security{CredentialsFile: "a", NKeyFile: "b", UserFile: "c", PasswordFile: "d", TokenFile: "e"},
+		},
+	} {
+		if got := security(&tc.spec); !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%+v becomes %+v, want %+v", tc.spec, got, tc.want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package eventplane
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -19,6 +20,7 @@ type Config struct {
 	URL       string // of one or more NATS servers, separated by commas
 	Namespace string // Dynamo base namespace; empty hears all
 	Name      string // connection name, default "warmpath"
+	Security  Security
 
 	Index *index.Index
 	// Known, Lost and Drop may be called with the plane's lock held: none of them
@@ -40,7 +42,10 @@ type Config struct {
 // Plane is a connection to the event plane.
 type Plane struct {
 	cfg       Config
+	secrets   *secrets
 	queueSize int // messages that wait for us before NATS drops others
+
+	reconnectWait, rereadEvery time.Duration
 
 	mu      sync.Mutex // one message at a time; guards all below
 	decoder dynamo.Decoder
@@ -53,6 +58,8 @@ type Plane struct {
 	homes     map[speaker]uint32      // rank that a publisher is the source of
 	silent    map[fleet.Key]time.Time // in the index without a cursor: since when no pool has them
 	strangers strangers
+
+	refusals map[string]int // since the last connection: as of which change of the secrets each was logged
 
 	sayings  []saying  // to be logged when the lock is free
 	badSince time.Time // start of the current period of silence about bad messages
@@ -75,7 +82,8 @@ type Stats struct {
 // healthy fleet.
 const queueSize = 1 << 16
 
-// New returns a plane that is not connected yet.
+// New returns a plane that is not connected yet. A file of its security that is
+// missing or broken is an error.
 func New(cfg Config) (*Plane, error) {
 	if cfg.URL == "" || cfg.Index == nil || cfg.Known == nil || cfg.Lost == nil || cfg.Drop == nil || cfg.Log == nil {
 		return nil, errors.New("eventplane: a required field of the config is missing")
@@ -86,8 +94,14 @@ func New(cfg Config) (*Plane, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	secrets, err := newSecrets(cfg.Security, cfg.Log)
+	if err != nil {
+		return nil, fmt.Errorf("eventplane: %w", err)
+	}
 	return &Plane{
-		cfg: cfg, queueSize: queueSize, stats: Stats{ByComponent: map[string]uint64{}},
+		cfg: cfg, secrets: secrets, queueSize: queueSize,
+		reconnectWait: reconnectWait, rereadEvery: rereadEvery,
+		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		subjects: map[string]subject{}, workers: map[fleet.Key]*cursor{},
 		homes: map[speaker]uint32{}, silent: map[fleet.Key]time.Time{},
 	}, nil

@@ -22,29 +22,35 @@ const (
 	maxPings  = 2
 )
 
+// reconnectWait is the time between two attempts to connect.
+const reconnectWait = time.Second
+
 // Run listens until ctx ends. A NATS server that is not there yet, or goes away,
 // is no error: the plane keeps trying, and what it misses shows as gaps. Run may
 // be called once.
 func (p *Plane) Run(ctx context.Context) error {
 	closed := make(chan struct{})
-	conn, err := nats.Connect(p.cfg.URL,
+	secrets, use := p.secrets.options()
+	conn, err := nats.Connect(p.cfg.URL, append(secrets,
 		nats.Name(p.cfg.Name),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(time.Second),
-		nats.ReconnectJitter(500*time.Millisecond, 500*time.Millisecond),
+		nats.ReconnectWait(p.reconnectWait),
+		nats.ReconnectJitter(p.reconnectWait/2, p.reconnectWait/2),
 		nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(maxPings),
 		nats.IgnoreAuthErrorAbort(),
 		nats.ConnectHandler(p.connected),
 		nats.ReconnectHandler(p.connected),
 		nats.DisconnectErrHandler(p.disconnected),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { p.refused(err) }),
 		nats.ErrorHandler(p.asyncError),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
-	)
+	)...)
 	if err != nil {
 		return fmt.Errorf("eventplane: connect to NATS at %s: %w", serversOf(p.cfg.URL), withoutURL(err))
 	}
+	use(conn)
 	p.mu.Lock()
 	p.conn = conn
 	p.mu.Unlock()
@@ -71,14 +77,29 @@ func (p *Plane) Run(ctx context.Context) error {
 			return fmt.Errorf("eventplane: subscribe to %s: %w", wildcard, err)
 		}
 	}
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
+	p.watch(ctx, conn)
+	return nil
+}
+
+// watch does what is due from time to time, until ctx ends.
+func (p *Plane) watch(ctx context.Context, conn *nats.Conn) {
+	sweep := time.NewTicker(sweepEvery)
+	defer sweep.Stop()
+	reread := time.NewTicker(p.rereadEvery)
+	defer reread.Stop()
+	// The library reports some refusals nowhere but here.
+	failed := conn.StatusChanged(nats.RECONNECTING)
+	defer conn.RemoveStatusListener(failed)
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+			return
+		case <-sweep.C:
 			p.sweep() //nolint:contextcheck // it only logs
+		case <-reread.C:
+			p.secrets.current()
+		case <-failed:
+			p.refused(conn.LastError())
 		}
 	}
 }
@@ -100,6 +121,7 @@ func (p *Plane) connected(c *nats.Conn) {
 	p.mu.Lock()
 	again := p.stats.EverListened
 	p.stats.EverListened = true
+	clear(p.refusals)
 	p.mu.Unlock()
 	log := p.cfg.Log.With("server", c.ConnectedAddr(), "namespace", p.cfg.Namespace)
 	if again {
@@ -122,7 +144,28 @@ func (p *Plane) disconnected(c *nats.Conn, err error) {
 // asyncError hears of dropped messages only when dropping starts: Stats asks for
 // their number.
 func (p *Plane) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
-	p.cfg.Log.Warn("the event plane reports an error", "error", err)
+	if !p.refused(err) {
+		p.cfg.Log.Warn("the event plane reports an error", "error", err)
+	}
+}
+
+// refused says why a server and the plane cannot agree, if that is what err is
+// about: each reason once, and once more when the secrets have changed.
+func (p *Plane) refused(err error) bool {
+	reason := refusal(err)
+	if reason == "" {
+		return false
+	}
+	changes := p.secrets.changed()
+	p.mu.Lock()
+	last, said := p.refusals[reason]
+	p.refusals[reason] = changes
+	p.mu.Unlock()
+	if !said || last != changes {
+		p.cfg.Log.Warn("no agreement with the event plane; the secrets are read again for every attempt to connect",
+			"servers", serversOf(p.cfg.URL), "error", withoutURL(err))
+	}
+	return true
 }
 
 // serversOf is a list of NATS addresses without what stands before an "@": names,

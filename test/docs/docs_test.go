@@ -92,7 +92,7 @@ type demo struct {
 	gateway, metrics string
 }
 
-func startDemo(t *testing.T) demo {
+func startDemo(t *testing.T, gateway string) demo {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "warmpath")
 	build := exec.Command("go", "build", "-o", binary, "./cmd/warmpath")
@@ -101,7 +101,7 @@ func startDemo(t *testing.T) demo {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	cmd := exec.CommandContext(ctx, binary, "demo", "--gateway", "builtin", "--port", "0", "--clients", "0")
+	cmd := exec.CommandContext(ctx, binary, "demo", "--gateway", gateway, "--port", "0", "--clients", "0")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -186,9 +186,13 @@ func (d demo) curl(t *testing.T, command string) (*http.Response, string) {
 }
 
 func TestReadmeAgainstTheDemo(t *testing.T) {
-	d := startDemo(t)
-	t.Run("curl", func(t *testing.T) { testCurl(t, d) })
-	t.Run("metrics", func(t *testing.T) { testMetrics(t, d) })
+	for _, gateway := range []string{"envoy", "builtin"} {
+		t.Run(gateway, func(t *testing.T) {
+			d := startDemo(t, gateway)
+			t.Run("curl", func(t *testing.T) { testCurl(t, d) })
+			t.Run("metrics", func(t *testing.T) { testMetrics(t, d) })
+		})
+	}
 }
 
 func testCurl(t *testing.T, d demo) {
@@ -204,8 +208,12 @@ func testCurl(t *testing.T, d demo) {
 		t.Fatalf("the documents have %d curl commands; this test knows 3", len(commands))
 	}
 
-	first, _ := d.curl(t, commands[0])
-	resp, text := d.curl(t, commands[0])
+	first, text := d.curl(t, commands[0])
+	if !regexp.MustCompile(`"cached_tokens": ?0`).MatchString(text) {
+		t.Errorf("chat, first time: something is cached already: %s", text)
+	}
+	var resp *http.Response
+	resp, text = d.curl(t, commands[0])
 	if was := first.Header.Get("x-sim-prefill-worker"); resp.Header.Get("x-sim-prefill-worker") != was {
 		t.Errorf("chat went to %q first and then to %q", was, resp.Header.Get("x-sim-prefill-worker"))
 	}
@@ -244,7 +252,7 @@ func testMetrics(t *testing.T, d demo) {
 	// Families that appear only with their first event cannot be seen here.
 	rare := []string{"warmpath_undecided_total"}
 	for _, n := range append(documented, name.FindAllString(string(architecture), -1)...) {
-		if !strings.Contains(served, n) && !slices.Contains(rare, n) {
+		if !regexp.MustCompile(`(?m)^# TYPE `+n+` `).MatchString(served) && !slices.Contains(rare, n) {
 			t.Errorf("the documents name %s, which does not exist", n)
 		}
 	}

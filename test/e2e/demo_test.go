@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,7 @@ type demoResult struct {
 	Events            uint64         `json:"events"`
 	DecisionsByWorker map[string]int `json:"decisions_by_worker"`
 	PrefillHeaderSeen uint64         `json:"prefill_header_seen"`
+	TopWorkerShare    float64        `json:"top_worker_share"`
 }
 
 // readDemo reads the one JSON object on stdout; every field must be there.
@@ -38,7 +40,7 @@ func readDemo(t *testing.T, p *process) demoResult {
 	if err := json.Unmarshal([]byte(out), &fields); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"gateway", "requests", "errors", "hit_rate", "hit_rate_last_10s", "ceiling", "events", "decisions_by_worker", "prefill_header_seen"} {
+	for _, name := range []string{"gateway", "requests", "errors", "hit_rate", "hit_rate_last_10s", "ceiling", "events", "decisions_by_worker", "prefill_header_seen", "top_worker_share"} {
 		if _, ok := fields[name]; !ok {
 			t.Errorf("no field %s in %s", name, out)
 		}
@@ -103,6 +105,45 @@ func TestDemo(t *testing.T) {
 			}
 			wantNothingLeft(t, tmp)
 		})
+	}
+}
+
+// TestDemoConcentrates: tenants settle on the workers that hold their prefix. Two
+// prefill workers without affinity would share each tenant's prompts by halves.
+func TestDemoConcentrates(t *testing.T) {
+	t.Parallel()
+	p, _ := startDemo(t, "--gateway", "builtin", "--duration", "10s")
+	p.wait(t)
+	r := readDemo(t, p)
+	if r.TopWorkerShare < 0.65 {
+		t.Errorf("a tenant's busiest worker computed %.2f of its prompts, want at least 0.65", r.TopWorkerShare)
+	}
+	if r.HitRate > r.Ceiling || r.HitRate < 0.8*r.Ceiling {
+		t.Errorf("hit rate %.3f, ceiling %.3f", r.HitRate, r.Ceiling)
+	}
+	if r.PrefillHeaderSeen != uint64(r.Requests) {
+		t.Errorf("%d requests, %d of them with a prefill pick", r.Requests, r.PrefillHeaderSeen)
+	}
+}
+
+// TestDemoShowsTheClimb reads the live view: the hit rate climbs.
+func TestDemoShowsTheClimb(t *testing.T) {
+	t.Parallel()
+	p := start(t, "demo", []string{"TMPDIR=" + t.TempDir()}, warmpathBinary, "demo", "--port", "0", "--gateway", "builtin", "--duration", "8s")
+	p.wait(t)
+	var rates []float64
+	for _, m := range regexp.MustCompile(`(?m)^ +\d+s +[1-9]\d* +0 +([\d.]+)% +[\d.]+% +\d+  [A-H]: `).FindAllStringSubmatch(p.stdout.String(), -1) {
+		rate, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rates = append(rates, rate)
+	}
+	if len(rates) < 4 {
+		t.Fatalf("%d lines with requests in\n%s", len(rates), p.stdout.String())
+	}
+	if first, last := rates[0], rates[len(rates)-1]; last <= first {
+		t.Errorf("the hit rate went from %v%% to %v%%", first, last)
 	}
 }
 

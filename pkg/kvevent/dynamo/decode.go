@@ -230,6 +230,12 @@ func (d *Decoder) intern(word []byte) string {
 	switch string(word) {
 	case TopicKVEvents:
 		return TopicKVEvents
+	case TopicKVMetrics:
+		return TopicKVMetrics
+	case TopicForwardPassMetrics:
+		return TopicForwardPassMetrics
+	case TopicActiveSequences:
+		return TopicActiveSequences
 	case residencyWorker:
 		return residencyWorker
 	}

@@ -45,7 +45,26 @@ func AppendMessage(dst []byte, gen Generation, env Envelope, events []kvevent.Ev
 	if err := checkMessage(gen, env, events); err != nil {
 		return dst, err
 	}
-	b := dst
+	b, head := openMessage(dst, env, TopicKVEvents)
+	if gen != Gen12 {
+		b = msgp.AppendArrayHeader(b, uint32(len(events)))
+	}
+	for i := range events {
+		b = appendRouterEvent(b, gen, &events[i])
+	}
+	b, err := closeMessage(b, head)
+	if err != nil {
+		return dst, err
+	}
+	return b, nil
+}
+
+// payloadHead is the size of the largest head that a payload can have.
+const payloadHead = 5
+
+// openMessage appends an envelope up to its payload, which the caller appends,
+// and returns where the payload's head belongs, for closeMessage.
+func openMessage(b []byte, env Envelope, topic string) ([]byte, int) {
 	b = msgp.AppendMapHeader(b, uint32(len(envelopeFields)))
 	b = msgp.AppendString(b, envelopeFields[envPublisher])
 	b = msgp.AppendUint64(b, env.PublisherID)
@@ -54,23 +73,19 @@ func AppendMessage(dst []byte, gen Generation, env Envelope, events []kvevent.Ev
 	b = msgp.AppendString(b, envelopeFields[envPublishedAt])
 	b = msgp.AppendUint64(b, env.PublishedAt)
 	b = msgp.AppendString(b, envelopeFields[envTopic])
-	b = msgp.AppendString(b, TopicKVEvents)
+	b = msgp.AppendString(b, topic)
 	b = msgp.AppendString(b, envelopeFields[envPayload])
+	// The head's size depends on the payload's: leave room for the largest, and
+	// closeMessage closes the gap.
+	return append(b, make([]byte, payloadHead)...), len(b)
+}
 
-	// The head's size depends on the payload's: leave room for the largest and
-	// close the gap afterwards.
-	head := len(b)
-	b = append(b, 0, 0, 0, 0, 0)
-	body := len(b)
-	if gen != Gen12 {
-		b = msgp.AppendArrayHeader(b, uint32(len(events)))
-	}
-	for i := range events {
-		b = appendRouterEvent(b, gen, &events[i])
-	}
+// closeMessage completes what openMessage began: all after its head is payload.
+func closeMessage(b []byte, head int) ([]byte, error) {
+	body := head + payloadHead
 	size := len(b) - body
 	if uint64(size) > math.MaxUint32 {
-		return dst, fmt.Errorf("payload of %d bytes is too large for a message", size)
+		return nil, fmt.Errorf("payload of %d bytes is too large for a message", size)
 	}
 	start := len(msgp.AppendBytesHeader(b[:head], uint32(size)))
 	copy(b[start:], b[body:])

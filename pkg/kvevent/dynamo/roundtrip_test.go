@@ -3,6 +3,7 @@ package dynamo
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -319,6 +320,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(pack(f, a{5, "device", a{1, m{{"stored", a{nil, a{a{7, 8, a{a{a{9, a{a{0, 4}}}}}}}}}}, 0}}), true)
 	f.Add(pack(f, a{good(1), 3, a{1, 2}, append(good(2), kv{"residency_domain", "worker"})}), false)
 	f.Add(pack(f, a{1, 2, 3, "kv-events", a{0x81, 1, 2}}), false)
+	f.Add(pack(f, a{append(m{{"storage_tier", "moon"}}, good(1)...), good(2)}), false)
 	f.Fuzz(func(t *testing.T, data []byte, component bool) {
 		scope := EndpointScope
 		if component {
@@ -347,6 +349,15 @@ func checkDecode(t *testing.T, msg []byte, scope Scope) {
 		}
 		return
 	}
+	events = slices.DeleteFunc(events, func(e kvevent.Event) bool {
+		if e.Tier < kvevent.NumTiers {
+			return false
+		}
+		if _, err := AppendMessage(nil, Gen12, env, []kvevent.Event{e}); err == nil {
+			t.Fatalf("an event of an unknown tier was encoded: %+v", e)
+		}
+		return true
+	})
 	for i := range events {
 		gen := Gen12
 		if events[i].Residency != "" {

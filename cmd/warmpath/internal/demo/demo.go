@@ -50,6 +50,7 @@ type Result struct {
 	Ceiling           float64           `json:"ceiling"`           // the share an infinite cache would find
 	Events            uint64            `json:"events"`            // KV events the picker received
 	DecisionsByWorker map[string]int    `json:"decisions_by_worker"`
+	TopWorkerShare    float64           `json:"top_worker_share"`    // of a tenant's prompts in the last 10 s, the share that its busiest worker computed; mean over tenants
 	PrefillHeaderSeen uint64            `json:"prefill_header_seen"` // requests whose decode worker was told a prefill worker
 	ErrorSamples      map[string]string `json:"error_samples,omitempty"`
 }
@@ -70,6 +71,9 @@ func Run(ctx context.Context, cfg Config) error {
 	return errors.Join(err, s.close())
 }
 
+// clientEvery is the time between the starts of two clients.
+const clientEvery = 250 * time.Millisecond
+
 // drive sends traffic and shows what becomes of it.
 func drive(ctx context.Context, cfg *Config, s *stack) error {
 	if cfg.Duration > 0 {
@@ -84,7 +88,11 @@ func drive(ctx context.Context, cfg *Config, s *stack) error {
 	}
 	group, gctx := errgroup.WithContext(ctx)
 	for i := range cfg.Clients {
-		group.Go(func() error { t.client(gctx, i); return nil })
+		group.Go(func() error {
+			pause(gctx, time.Duration(i)*clientEvery) // so that one sees caches fill
+			t.client(gctx, i)
+			return nil
+		})
 	}
 	if cfg.Clients > 0 {
 		group.Go(func() error { show(gctx, view, t, s); return nil })

@@ -28,6 +28,11 @@ const (
 	namespace = "demo"
 )
 
+// cacheBlocks is the KV capacity of a worker, in blocks. One that computes prompts
+// cannot hold the system prompts of all tenants, so it cannot be good for
+// everybody; one that decodes needs room for all requests that run there.
+var cacheBlocks = map[fleet.Role]int{fleet.Aggregated: 2200, fleet.Prefill: 1600, fleet.Decode: 6000}
+
 // timing makes a cache hit visible: a cold prompt of 3,500 tokens takes 175 ms.
 var timing = simengine.Timing{
 	PrefillTokensPerSecond: 20_000,
@@ -138,7 +143,7 @@ func (s *stack) deploy(roles []fleet.Role, progress io.Writer) error {
 		count[role]++
 		ctx, stop := context.WithCancel(s.running)
 		engine, err := simengine.New(simengine.Config{
-			Name: name, Role: role, Model: model, BlockSize: blockSize, Blocks: 4096,
+			Name: name, Role: role, Model: model, BlockSize: blockSize, Blocks: cacheBlocks[role],
 			NATSURL: s.bus.ClientURL(), Namespace: namespace, Generation: dynamo.Gen14, Timing: timing,
 		})
 		if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	tenants     = 4 // each has a system prompt of its own
+	tenants     = 8 // each has a system prompt of its own
 	turns       = 5 // per conversation
 	answerSize  = 24
 	systemWords = 500
@@ -73,18 +73,17 @@ func words(random *rand.Rand, n int) string {
 	return strings.Join(list, " ")
 }
 
-// client holds one conversation after the other until ctx ends.
+// client holds one conversation after the other until ctx ends. A request under
+// way then is finished, so that every request counts on all sides.
 func (t *traffic) client(ctx context.Context, n int) {
+	requests := context.WithoutCancel(ctx)
 	random := rand.New(rand.NewPCG(uint64(n), 3))
 	for ctx.Err() == nil {
 		tenant := random.IntN(tenants)
 		chat := []message{{"system", t.systems[tenant]}}
 		for turn := 0; turn < turns && ctx.Err() == nil; turn++ {
 			chat = append(chat, message{"user", words(random, 12)})
-			answer, s := t.ask(ctx, chat, turn%2 == 0)
-			if ctx.Err() != nil {
-				return // cut off by the end of the demo: neither served nor failed
-			}
+			answer, s := t.ask(requests, chat, turn%2 == 0)
 			s.tenant = tenant
 			t.add(s)
 			if s.err != "" {
@@ -129,7 +128,7 @@ func (t *traffic) ask(ctx context.Context, chat []message, stream bool) (string,
 	if err != nil {
 		return fail(err)
 	}
-	ideal := t.ideal(chat)
+	ideal := t.send(chat)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, bytes.NewReader(body))
 	if err != nil {
 		return fail(err)
@@ -206,23 +205,24 @@ func readAnswer(body io.Reader, stream bool) (string, usage, error) {
 	return text.String(), u, lines.Err()
 }
 
-// ideal returns how many tokens of a chat an infinite cache would hold by now.
-func (t *traffic) ideal(chat []message) int {
+// send returns how many tokens of a chat an infinite cache would hold by now, and
+// puts the chat into it: workers cache a prompt as soon as they compute it.
+func (t *traffic) send(chat []message) int {
 	tokens := simengine.ChatTokens(pairs(chat), true)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := 0
+	n, known := 0, true
 	for _, c := range chains(tokens) {
-		if !t.seen[c] {
-			break
+		if known = known && t.seen[c]; known {
+			n++
 		}
-		n++
+		t.seen[c] = true
 	}
 	// A worker computes at least the last token of a prompt.
 	return min(n*blockSize, (len(tokens)-1)/blockSize*blockSize)
 }
 
-// remember puts a chat into the infinite cache.
+// remember puts a chat with its answer into the infinite cache.
 func (t *traffic) remember(chat []message) {
 	list := chains(simengine.ChatTokens(pairs(chat), false))
 	t.mu.Lock()
@@ -287,6 +287,44 @@ func (t *traffic) result() Result {
 		}
 	}
 	r.HitRate, r.Ceiling = rates(list)
-	r.HitRateLast10s, _ = rates(t.since(time.Now().Add(-10 * time.Second)))
+	recent := t.since(time.Now().Add(-10 * time.Second))
+	r.HitRateLast10s, _ = rates(recent)
+	r.TopWorkerShare = topShare(recent)
 	return r
+}
+
+// topShare is how much of a tenant's requests its busiest worker computed, as the
+// mean over tenants: 1 when each tenant has a worker of its own.
+func topShare(list []served) float64 {
+	by := map[int]map[string]int{}
+	for _, s := range list {
+		if s.err == "" {
+			add(by, s)
+		}
+	}
+	sum := 0.0
+	for _, workers := range by {
+		total, most := 0, 0
+		for _, n := range workers {
+			total += n
+			most = max(most, n)
+		}
+		sum += float64(most) / float64(total)
+	}
+	if len(by) == 0 {
+		return 0
+	}
+	return sum / float64(len(by))
+}
+
+// add counts a request for its tenant and the worker that computed its prompt.
+func add(by map[int]map[string]int, s served) {
+	where := s.prefill
+	if where == "" {
+		where = s.decode
+	}
+	if by[s.tenant] == nil {
+		by[s.tenant] = map[string]int{}
+	}
+	by[s.tenant][where]++
 }

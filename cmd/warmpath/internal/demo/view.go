@@ -42,14 +42,7 @@ func line(at time.Duration, list []served, events uint64) string {
 			errs++
 			continue
 		}
-		where := s.prefill
-		if where == "" {
-			where = s.decode
-		}
-		if by[s.tenant] == nil {
-			by[s.tenant] = map[string]int{}
-		}
-		by[s.tenant][where]++
+		add(by, s)
 	}
 	hit, ceiling := rates(list)
 	var b strings.Builder
@@ -77,10 +70,16 @@ func shares(by map[string]int) string {
 
 // summary is the end of the demo for people.
 func summary(w io.Writer, r *Result) error {
+	if r.Requests == 0 {
+		_, err := fmt.Fprintf(w, "\nThe demo sent no requests of its own. The picker received %d KV events; %d requests carried a prefill pick to their decode worker.\n",
+			r.Events, r.PrefillHeaderSeen)
+		return err
+	}
 	_, err := fmt.Fprintf(w, `
 %d requests, %d errors. %.1f%% of all prompt tokens were found in a cache (%.1f%% in the last 10 s); an infinite cache would have found %.1f%%.
 The picker received %d KV events. %d requests carried a prefill pick to their decode worker.
-`, r.Requests, r.Errors, 100*r.HitRate, 100*r.HitRateLast10s, 100*r.Ceiling, r.Events, r.PrefillHeaderSeen)
+In the last 10 s a tenant's busiest worker computed %.0f%% of its prompts, in the mean.
+`, r.Requests, r.Errors, 100*r.HitRate, 100*r.HitRateLast10s, 100*r.Ceiling, r.Events, r.PrefillHeaderSeen, 100*r.TopWorkerShare)
 	if err != nil {
 		return err
 	}
