@@ -77,8 +77,13 @@ func TestResult(t *testing.T) {
 
 func TestTopShare(t *testing.T) {
 	list := []served{
-		{tenant: 0, prefill: "p0", decode: "d"}, {tenant: 0, prefill: "p0", decode: "d"}, {tenant: 0, prefill: "p1", decode: "d"}, {tenant: 0, prefill: "p0", decode: "d"},
-		{tenant: 1, decode: "a0"}, {tenant: 1, decode: "a1"}, {tenant: 2, err: "503"},
+		{tenant: 0, prefill: "p0", decode: "d"},
+		{tenant: 0, prefill: "p0", decode: "d"},
+		{tenant: 0, prefill: "p1", decode: "d"},
+		{tenant: 0, prefill: "p0", decode: "d"},
+		{tenant: 1, decode: "a0"},
+		{tenant: 1, decode: "a1"},
+		{tenant: 2, err: "503"},
 	}
 	if got := topShare(list); got != (0.75+0.5)/2 {
 		t.Errorf("%v, want the mean of 3/4 and 1/2", got)
