@@ -3,9 +3,24 @@
 //
 // It is fed with kvevent.Events and answers, for one prompt, how many blocks
 // every worker holds consecutively from its start. It knows nothing of
-// transports, requests or load, and never does I/O. Start at [Index.Apply] and
-// [Index.Match]; [Speculation] holds what decisions expect before events
-// confirm it.
+// transports, requests or load, and does no I/O of its own. Start at
+// [Index.Apply] and [Index.Match]; [Speculation] holds what decisions expect
+// before events confirm it.
 //
 // Rules: reference dynamo.md sections 1.4 and 2.4.
+//
+// # How it is built
+//
+// Blocks live in cells of an arena (arena.go) and form runs (runs.go): blocks in
+// a row that the same workers hold. A chain stands for the whole prompt up to it,
+// so one comparison with a run's last chain tells that all of the run is in a
+// prompt, and a lookup takes a step per run, not per block. What follows a run is
+// another, found by a hint or by its first chain (heads.go).
+//
+// Sets of workers are interned (holders.go), so that a lookup does nothing where
+// the set stays the same. A worker's place in them is a column; clearing a worker
+// gives it another, and the old one is swept out by later writes (sweep.go).
+//
+// What engine hashes stand for is in a table per worker (table.go). Cells, runs,
+// sets and tables hold no pointers: the garbage collector skips them.
 package index

@@ -2,7 +2,9 @@ package index
 
 import (
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -20,36 +22,62 @@ var ErrTier = errors.New("an event about an unknown storage tier")
 // another that took over its slot.
 const quarantine = 64
 
+// DefaultMaxEntries is the bound of an index made by New: some 2 GB when every
+// block is held by one worker.
+const DefaultMaxEntries = 1 << 26
+
+// Config bounds an index.
+type Config struct {
+	// MaxEntries bounds the (worker, tier, block) entries, 1 to 1<<27. Beyond it
+	// the worker that holds most loses the blocks that lie deepest in their
+	// prompts, so that no prefix goes before what follows it.
+	MaxEntries int
+}
+
+// Validate reports what is wrong with a Config.
+func (c Config) Validate() error {
+	if c.MaxEntries < 1 || c.MaxEntries > maxCells/2 {
+		return fmt.Errorf("max entries of the prefix index: %d is not in 1 to %d", c.MaxEntries, maxCells/2)
+	}
+	return nil
+}
+
 // Index is the prefix index. All methods may be called at once; events of one
 // worker must be applied in order.
+//
+// Three locks, taken in this order: reg, a worker's own, and that of the tree.
+// Lookups take the last only, for reading; no writer holds it for more than
+// pieceBlocks blocks at a time.
 type Index struct {
-	mu    sync.RWMutex
-	tiers [kvevent.NumTiers]map[block.Chain]set
+	max int64 // entries
+
+	reg   sync.RWMutex
 	ranks map[fleet.Key]*rank
 	slots []*rank // by Slot; nil while free
 	free  []Slot  // oldest first
-	stats Stats
+
+	lock lock
+	tree *tree
+
+	counters counters
+	relief   sync.Mutex // held by the one goroutine that evicts
+	work     sync.Pool  // *work
 }
 
 // rank is the index's side of one worker.
 type rank struct {
-	slot   Slot
-	blocks map[kvevent.EngineHash]held
-	count  [kvevent.NumTiers]int // chains held, per tier
-	// again counts, per chain and tier, the engine hashes beyond the first that
+	slot  Slot
+	total atomic.Int64 // entries on all tiers
+
+	mu     sync.Mutex
+	gone   bool  // dropped
+	blocks table // engine hash to its held
+	// again counts, per cell and tier, the engine hashes beyond the first that
 	// stand for the same prefix. Nearly always empty.
-	again map[place]int
-}
-
-// held is what an engine hash stands for.
-type held struct {
-	chain block.Chain
-	tiers uint8 // bit t: held on tier t
-}
-
-type place struct {
-	chain block.Chain
-	tier  kvevent.Tier
+	again  table
+	count  [kvevent.NumTiers]int // chains held, per tier
+	column column
+	opened bool // column is given out
 }
 
 // Stats counts what the index has seen. All but the first two only grow.
@@ -66,20 +94,34 @@ type Stats struct {
 	Cleared         uint64 // cleared events
 }
 
-// New returns an empty index.
-func New() *Index {
-	x := &Index{ranks: map[fleet.Key]*rank{}}
-	for t := range x.tiers {
-		x.tiers[t] = map[block.Chain]set{}
+// counters is the running form of Stats and of parts of Memory.
+type counters struct {
+	entries                                            atomic.Int64
+	stored, duplicates, replaced, unknownParents       atomic.Uint64
+	removed, unknownRemovals, cleared, evicted, noRoom atomic.Uint64
+}
+
+// New returns an empty index with the default bound.
+func New() *Index { return newIndex(DefaultMaxEntries) }
+
+// NewBounded returns an empty index with a bound of its own.
+func NewBounded(c Config) (*Index, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
 	}
+	return newIndex(c.MaxEntries), nil
+}
+
+func newIndex(entries int) *Index {
+	x := &Index{max: int64(entries), ranks: map[fleet.Key]*rank{}, tree: newTree(maxChunks)}
+
+	x.work.New = func() any { return new(work) }
 	return x
 }
 
 // Register gives a worker a slot, or returns the one it has. It fails with
 // ErrFull only.
 func (x *Index) Register(k fleet.Key) (Slot, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	r, err := x.register(k)
 	if err != nil {
 		return 0, err
@@ -88,10 +130,20 @@ func (x *Index) Register(k fleet.Key) (Slot, error) {
 }
 
 func (x *Index) register(k fleet.Key) (*rank, error) {
+	if r := x.rank(k); r != nil {
+		return r, nil
+	}
+	x.reg.Lock()
+	defer x.reg.Unlock()
+	return x.registerLocked(k)
+}
+
+// registerLocked is register with reg held.
+func (x *Index) registerLocked(k fleet.Key) (*rank, error) {
 	if r := x.ranks[k]; r != nil {
 		return r, nil
 	}
-	r := &rank{blocks: map[kvevent.EngineHash]held{}}
+	r := &rank{}
 	switch {
 	case len(x.free) > quarantine || len(x.slots) == MaxWorkers && len(x.free) > 0:
 		r.slot, x.free = x.free[0], x.free[1:]
@@ -99,6 +151,9 @@ func (x *Index) register(k fleet.Key) (*rank, error) {
 	case len(x.slots) < MaxWorkers:
 		r.slot = Slot(len(x.slots))
 		x.slots = append(x.slots, r)
+		x.lock.Lock()
+		x.tree.slots = len(x.slots)
+		x.lock.Unlock()
 	default:
 		return nil, ErrFull
 	}
@@ -106,24 +161,47 @@ func (x *Index) register(k fleet.Key) (*rank, error) {
 	return r, nil
 }
 
+func (x *Index) rank(k fleet.Key) *rank {
+	x.reg.RLock()
+	defer x.reg.RUnlock()
+	return x.ranks[k]
+}
+
+// enter registers a worker and locks it.
+func (x *Index) enter(k fleet.Key) (*rank, error) {
+	for {
+		r, err := x.register(k)
+		if err != nil {
+			return nil, err
+		}
+		r.mu.Lock()
+		if !r.gone {
+			return r, nil
+		}
+		r.mu.Unlock() // dropped in between: it is a new worker now
+	}
+}
+
 // Lookup returns a registered worker's slot.
 func (x *Index) Lookup(k fleet.Key) (Slot, bool) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if r := x.ranks[k]; r != nil {
+	if r := x.rank(k); r != nil {
 		return r.slot, true
 	}
 	return 0, false
 }
 
-// Drop forgets a worker and all it holds. It is a no-op for an unknown one.
+// Drop forgets a worker and all it holds. It is a no-op for an unknown one. Its
+// cost does not depend on what the worker holds: that is swept by later writes.
 func (x *Index) Drop(k fleet.Key) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.reg.Lock()
+	defer x.reg.Unlock()
 	r := x.ranks[k]
 	if r == nil {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = true
 	x.clear(r)
 	delete(x.ranks, k)
 	x.slots[r.slot] = nil
@@ -131,184 +209,89 @@ func (x *Index) Drop(k fleet.Key) {
 }
 
 // Clear forgets all that a worker holds, as after a restart. The worker stays
-// registered.
+// registered. Its cost is that of Drop.
 func (x *Index) Clear(k fleet.Key) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if r := x.ranks[k]; r != nil {
+	if r := x.rank(k); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		x.clear(r)
 	}
 }
 
+// clear forgets what a worker, whose lock is held, holds.
 func (x *Index) clear(r *rank) {
-	for _, h := range r.blocks {
-		for t := range kvevent.Tier(kvevent.NumTiers) {
-			if h.tiers>>t&1 == 1 {
-				x.unhold(r, place{h.chain, t})
-			}
+	if r.total.Load() > 0 || r.gone && r.opened {
+		x.lock.Lock()
+		x.tree.leave(r.column)
+		for t, n := range r.count {
+			x.tree.entries[t] -= n
 		}
+		x.tree.sweep(sweepStep)
+		x.lock.Unlock()
+		r.opened = false
 	}
-	clear(r.blocks)
-	clear(r.again)
+	x.counters.entries.Add(-r.total.Load())
+	r.total.Store(0)
+	r.count = [kvevent.NumTiers]int{}
+	r.blocks, r.again = table{}, table{}
 }
 
-// Apply applies one event. It registers a worker it has not seen before, and
-// returns ErrFull when there is no room for it, or ErrTier, having done nothing.
-//
-// A stored event whose parent the worker does not hold is skipped and counted:
-// its place in the prompt is unknown. A removal of an unknown block is counted
-// and the rest of the event applied.
-func (x *Index) Apply(ev *kvevent.Event) error {
-	if ev.Tier >= kvevent.NumTiers {
-		return ErrTier
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	r, err := x.register(fleet.Key{ID: ev.WorkerID, Rank: ev.Rank})
-	if err != nil {
-		return err
-	}
-	switch ev.Kind {
-	case kvevent.Stored:
-		x.store(r, ev)
-	case kvevent.Removed:
-		x.remove(r, ev)
-	case kvevent.Cleared:
-		x.stats.Cleared++
-		x.clear(r)
-		if ev.AllRanks {
-			for k, other := range x.ranks {
-				if k.ID == ev.WorkerID {
-					x.clear(other)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (x *Index) store(r *rank, ev *kvevent.Event) {
-	blocks := ev.Blocks
-	if len(blocks) == 0 {
-		return
-	}
-	chain := block.Root(blocks[0].Hash)
-	if ev.HasParent {
-		parent, ok := r.blocks[ev.Parent]
-		if !ok {
-			x.stats.UnknownParents++
-			return
-		}
-		chain = parent.chain.Next(blocks[0].Hash)
-	}
-	for i, b := range blocks {
-		if i > 0 {
-			chain = chain.Next(b.Hash)
-		}
-		x.storeBlock(r, ev.Tier, b.Engine, chain)
-	}
-}
-
-func (x *Index) storeBlock(r *rank, t kvevent.Tier, engine kvevent.EngineHash, chain block.Chain) {
-	x.stats.Stored++
-	h, known := r.blocks[engine]
-	if known && h.chain != chain {
-		// The engine gave the same id to other content: what it stood for
-		// before is gone, on every tier.
-		x.stats.Replaced++
-		for old := range kvevent.Tier(kvevent.NumTiers) {
-			if h.tiers>>old&1 == 1 {
-				x.unhold(r, place{h.chain, old})
-			}
-		}
-		h = held{}
-	}
-	if h.tiers>>t&1 == 1 {
-		x.stats.Duplicates++
-		return
-	}
-	r.blocks[engine] = held{chain, h.tiers | 1<<t}
-	x.hold(r, place{chain, t})
-}
-
-func (x *Index) remove(r *rank, ev *kvevent.Event) {
-	for _, engine := range ev.Gone {
-		h, ok := r.blocks[engine]
-		if !ok || h.tiers>>ev.Tier&1 == 0 {
-			x.stats.UnknownRemovals++
-			continue
-		}
-		x.stats.Removed++
-		x.unhold(r, place{h.chain, ev.Tier})
-		h.tiers &^= 1 << ev.Tier
-		if h.tiers == 0 {
-			delete(r.blocks, engine)
-		} else {
-			r.blocks[engine] = h
-		}
-	}
-}
-
-// hold notes that one more engine hash of r stands for a place.
-func (x *Index) hold(r *rank, p place) {
-	holders := x.tiers[p.tier][p.chain]
-	if holders.has(r.slot) {
-		if r.again == nil {
-			r.again = map[place]int{}
-		}
-		r.again[p]++
-		return
-	}
-	holders.add(r.slot)
-	x.tiers[p.tier][p.chain] = holders
-	r.count[p.tier]++
-	x.stats.Entries++
-}
-
-// unhold takes one engine hash of r away from a place.
-func (x *Index) unhold(r *rank, p place) {
-	if n := r.again[p]; n > 0 {
-		if n == 1 {
-			delete(r.again, p)
-		} else {
-			r.again[p] = n - 1
-		}
-		return
-	}
-	holders := x.tiers[p.tier][p.chain]
-	holders.remove(r.slot)
-	if holders.empty() {
-		delete(x.tiers[p.tier], p.chain)
-	} else {
-		x.tiers[p.tier][p.chain] = holders
-	}
-	r.count[p.tier]--
-	x.stats.Entries--
-}
-
-// Stats returns the counters.
+// Stats returns the counters. While writes go on, they need not be of one moment.
 func (x *Index) Stats() Stats {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	s := x.stats
-	s.Workers = len(x.ranks)
-	return s
+	x.reg.RLock()
+	workers := len(x.ranks)
+	x.reg.RUnlock()
+	c := &x.counters
+	return Stats{
+		Workers: workers, Entries: int(c.entries.Load()),
+		Stored: c.stored.Load(), Duplicates: c.duplicates.Load(), Replaced: c.replaced.Load(),
+		UnknownParents: c.unknownParents.Load(), Removed: c.removed.Load(),
+		UnknownRemovals: c.unknownRemovals.Load(), Cleared: c.cleared.Load(),
+	}
+}
+
+// Memory says what the index keeps beyond what it counts as seen.
+type Memory struct {
+	Bytes   int64  // allocated by the index for what it holds
+	Columns int    // workers, and generations of workers that are not swept yet
+	Swept   uint64 // runs looked at for generations that left
+	Evicted uint64 // entries given up to keep the bound
+	NoRoom  uint64 // blocks not stored: no memory that can be addressed was left
+}
+
+// Memory returns what the index keeps. It visits every worker.
+func (x *Index) Memory() Memory {
+	x.reg.RLock()
+	defer x.reg.RUnlock()
+	m := Memory{Evicted: x.counters.evicted.Load(), NoRoom: x.counters.noRoom.Load()}
+	for _, r := range x.ranks {
+		r.mu.Lock()
+		m.Bytes += r.blocks.bytes() + r.again.bytes()
+		r.mu.Unlock()
+	}
+	x.lock.RLock()
+	defer x.lock.RUnlock()
+	m.Bytes += x.tree.bytes()
+	m.Columns = x.tree.columns.count()
+	m.Swept = x.tree.columns.swept
+	return m
 }
 
 // Held returns how many chains a worker holds on each tier.
 func (x *Index) Held(k fleet.Key) [kvevent.NumTiers]int {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if r := x.ranks[k]; r != nil {
-		return r.count
+	r := x.rank(k)
+	if r == nil {
+		return [kvevent.NumTiers]int{}
 	}
-	return [kvevent.NumTiers]int{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
 }
 
 // Workers returns every registered worker, in no order.
 func (x *Index) Workers() []fleet.Key {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
+	x.reg.RLock()
+	defer x.reg.RUnlock()
 	keys := make([]fleet.Key, 0, len(x.ranks))
 	for k := range x.ranks {
 		keys = append(keys, k)
@@ -317,21 +300,23 @@ func (x *Index) Workers() []fleet.Key {
 }
 
 // Chains returns every chain a worker holds on a tier, in no order. It is meant
-// for people and tests: it reads all that the worker holds under the lock.
+// for people and tests: events of the worker wait until it is done.
 func (x *Index) Chains(k fleet.Key, t kvevent.Tier) []block.Chain {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	r := x.ranks[k]
+	r := x.rank(k)
 	if r == nil || int(t) >= kvevent.NumTiers {
 		return nil
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	seen := make(map[block.Chain]struct{}, r.count[t])
 	chains := make([]block.Chain, 0, r.count[t])
-	for _, h := range r.blocks {
-		if _, dup := seen[h.chain]; !dup && h.tiers>>t&1 == 1 {
-			seen[h.chain] = struct{}{}
-			chains = append(chains, h.chain)
+	r.blocks.each(func(_ uint64, value uint32) bool {
+		c := x.tree.arena.chain(held(value).cell())
+		if _, dup := seen[c]; !dup && held(value).on(t) {
+			seen[c] = struct{}{}
+			chains = append(chains, c)
 		}
-	}
+		return true
+	})
 	return chains
 }

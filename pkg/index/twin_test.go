@@ -254,6 +254,9 @@ func (m *machine) heldPath(t *rapid.T) []block.Hash {
 }
 
 func (m *machine) check(t *rapid.T) {
+	if err := m.index.Check(); err != nil {
+		t.Fatal(err)
+	}
 	if got, want := m.index.Stats(), m.twin.wantStats(); got != want {
 		t.Fatalf("Stats = %+v, want %+v", got, want)
 	}
