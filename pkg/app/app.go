@@ -33,6 +33,7 @@ type App struct {
 	index   *index.Index
 	guesses *index.Speculation
 	load    *load.Table
+	engines *load.Engines
 	picker  *pick.Picker
 
 	workers   *discovery.File
@@ -59,6 +60,7 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
 		index:    index.New(),
 		guesses:  index.NewSpeculation(guessTTL(spec)),
 		load:     load.NewTable(),
+		engines:  load.NewEngines(),
 		handoff:  handoff(&spec.Handoff),
 	}
 	a.picker = pick.New(a.index, a.guesses, a.load, spec.BlockSize)
@@ -97,9 +99,11 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			Name:      spec.EventPlane.NATS.Name,
 			Security:  security(&spec.EventPlane.NATS),
 			Index:     a.index,
-			Known:     func(k fleet.Key) bool { _, ok := a.picker.Fleet().Index(k); return ok },
+			Known:     a.known,
 			Lost:      a.picker.Forget,
-			Drop:      a.picker.Drop,
+			Drop:      a.drop,
+			Restarted: a.engines.Drop,
+			Loads:     a.engines,
 			Log:       a.log,
 		})
 		if err != nil {

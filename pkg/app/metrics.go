@@ -2,6 +2,7 @@ package app
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -39,7 +40,20 @@ var (
 	descPrefillLoad = desc("worker_prefill_tokens", "Prompt tokens booked on a worker and not yet computed.", "worker_id", "rank")
 	descDecodeLoad  = desc("worker_decode_blocks", "KV blocks of the requests that decode on a worker.", "worker_id", "rank")
 	descRequests    = desc("worker_requests", "Requests that decode on a worker.", "worker_id", "rank")
+
+	descLoadMessages = desc("load_messages_total", "Messages of engines and other routers about load, by topic.", "topic")
+	descOddLoads     = desc("load_messages_odd_total", "Messages about load, or words in them, that were odd: most of them were not used.", "kind")
+
+	descEngineUsed           = desc("engine_kv_used_blocks", "KV blocks in use, by the worker's own count.", "worker_id", "rank")
+	descEngineQueued         = desc("engine_queued_requests", "Requests in the engine's own queue.", "worker_id", "rank")
+	descEngineQueuedTokens   = desc("engine_queued_prefill_tokens", "Prompt tokens in the engine's own queue.", "worker_id", "rank")
+	descForeignRequests      = desc("foreign_requests", "Requests on a worker that other routers placed.", "worker_id", "rank")
+	descForeignPrefillTokens = desc("foreign_prefill_tokens", "Prompt tokens of those that are not computed yet, as far as their routers told.", "worker_id", "rank")
 )
+
+// figureAge says how long figures of engines are shown. Engines speak of their
+// queue once a second, and of their blocks when those change.
+var figureAge = load.MaxAge{Occupancy: 5 * time.Minute, Step: 10 * time.Second}
 
 // Describe sends nothing: the set of workers is not known beforehand, so the
 // collector is an unchecked one.
@@ -70,6 +84,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.collectIndex(gauge, counter)
 	if c.plane != nil {
 		c.collectPlane(gauge, counter)
+		c.collectLoads(counter)
+		c.collectEngines(pool, gauge)
 	}
 }
 
@@ -126,6 +142,44 @@ func (c *collector) collectPlane(gauge emitGauge, counter emitCounter) {
 		counter(descUnused, w.Refused, id, rank, "refused")
 		counter(descUnused, w.Ignored, id, rank, "unknown_tier")
 		counter(descStrays, w.Strays, id, rank)
+	}
+}
+
+func (c *collector) collectLoads(counter emitCounter) {
+	s := c.plane.LoadStats()
+	for topic, n := range s.ByTopic {
+		counter(descLoadMessages, n, topic)
+	}
+	counter(descOddLoads, s.BadMessages, "bad")
+	counter(descOddLoads, s.Misplaced, "wrong_subject")
+	counter(descOddLoads, s.OtherSpace, "other_namespace")
+	counter(descOddLoads, s.Dropped, "dropped")
+	counter(descOddLoads, s.UnknownFields, "unknown_field")
+	e := c.engines.Stats()
+	counter(descOddLoads, e.Reordered, "reordered")
+	counter(descOddLoads, e.Strangers, "unknown_worker")
+	counter(descOddLoads, e.LateAdds, "placed_after_end")
+	counter(descOddLoads, e.LongIDs, "long_request_id")
+	counter(descOddLoads, e.Expired, "request_expired")
+	counter(descOddLoads, e.Overflowed, "too_many_requests")
+}
+
+// collectEngines shows the fresh figures of the workers in the pool.
+func (c *collector) collectEngines(pool *fleet.Snapshot, gauge emitGauge) {
+	now := time.Now()
+	for i := range pool.Workers {
+		k := pool.Workers[i].Key
+		f := c.engines.Get(k, now, figureAge)
+		id, rank := labelsOf(k)
+		if f.UsedBlocks.Known() {
+			gauge(descEngineUsed, float64(f.UsedBlocks.N), id, rank)
+		}
+		if f.Queued.Known() {
+			gauge(descEngineQueued, float64(f.Queued.Prefills)+float64(f.Queued.Decodes), id, rank)
+			gauge(descEngineQueuedTokens, float64(f.Queued.PrefillTokens), id, rank)
+		}
+		gauge(descForeignRequests, float64(f.Foreign.Requests), id, rank)
+		gauge(descForeignPrefillTokens, float64(f.Foreign.PrefillTokens), id, rank)
 	}
 }
 

@@ -25,12 +25,28 @@ func (a *App) setFleet(s *fleet.Snapshot) {
 		a.log.Error("some workers are routed by load alone", "error", err)
 	}
 	a.extproc.Retain(s)
+	a.engines.Retain(s)
 	prefill, decode, aggregated := s.Count(fleet.Prefill), s.Count(fleet.Decode), s.Count(fleet.Aggregated)
 	a.log.Info("pool changed", "prefill", prefill, "decode", decode, "aggregated", aggregated)
 	a.notePrefill(prefill, decode, aggregated)
 	a.noteHandoff(s)
 	if len(s.Workers) > 0 && decode == 0 && aggregated == 0 {
 		a.log.Warn("the pool has no ready worker that can decode; every request is refused with 503")
+	}
+}
+
+// known says whether the pool has a worker.
+func (a *App) known(k fleet.Key) bool {
+	_, ok := a.picker.Fleet().Index(k)
+	return ok
+}
+
+// drop forgets a worker, unless the pool has it by now. Figures of one that comes
+// back at this very moment are stated again soon enough.
+func (a *App) drop(k fleet.Key) {
+	a.picker.Drop(k)
+	if !a.known(k) {
+		a.engines.Drop(k)
 	}
 }
 

@@ -282,17 +282,37 @@ func freePort(t *testing.T) int {
 // waitSubscribed waits until NATS knows what the picker listens to.
 func (r *running) waitSubscribed(t *testing.T, s *server.Server) {
 	t.Helper()
+	subs := len(dynamo.KVEventSubjects()) + len(dynamo.LoadSubjects())
 	r.eventually(t, "the picker has subscribed", func() bool {
 		conns, err := s.Connz(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(conns.Conns, func(c *server.ConnInfo) bool { return c.Name == "warmpath" && c.NumSubs == 2 })
+		return slices.ContainsFunc(conns.Conns, func(c *server.ConnInfo) bool { return c.Name == "warmpath" && int(c.NumSubs) == subs })
 	})
 }
 
 // publish sends events as a worker does.
 func publish(t *testing.T, s *server.Server, gen dynamo.Generation, component string, events ...kvevent.Event) {
+	t.Helper()
+	data, err := dynamo.AppendMessage(nil, gen, dynamo.Envelope{PublisherID: events[0].WorkerID}, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publishBytes(t, s, dynamo.EventSubject(gen, "ns", component, "generate"), data)
+}
+
+// publishLoad sends a load message as a worker or a router does.
+func publishLoad(t *testing.T, s *server.Server, gen dynamo.Generation, component string, l dynamo.Load) {
+	t.Helper()
+	data, err := dynamo.AppendLoad(nil, dynamo.Envelope{PublisherID: 5}, &l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publishBytes(t, s, dynamo.LoadSubject(gen, l.Kind.String(), "ns", component, "generate"), data)
+}
+
+func publishBytes(t *testing.T, s *server.Server, subject string, data []byte) {
 	t.Helper()
 	closed := make(chan struct{})
 	conn, err := nats.Connect(s.ClientURL(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
@@ -303,11 +323,7 @@ func publish(t *testing.T, s *server.Server, gen dynamo.Generation, component st
 		conn.Close()
 		<-closed
 	}()
-	data, err := dynamo.AppendMessage(nil, gen, dynamo.Envelope{PublisherID: events[0].WorkerID}, events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Publish(dynamo.EventSubject(gen, "ns", component, "generate"), data); err != nil {
+	if err := conn.Publish(subject, data); err != nil {
 		t.Fatal(err)
 	}
 	if err := conn.Flush(); err != nil {

@@ -5,8 +5,8 @@
 // subjects, so neither a move from aggregated to disaggregated nor a rolling
 // upgrade changes what arrives. What goes wrong on the way, it counts per
 // worker: gaps, restarts, duplicates. A worker has started over when its event ids
-// do, or when another publisher speaks for it. The plane never publishes. Start at
-// [Plane].
+// do, or when another publisher speaks for it. What workers and routers say about load, it
+// hands on, on a queue of its own. The plane never publishes. Start at [Plane].
 //
-// Rules: reference dynamo.md sections 1.2 to 1.4 and 9; dynamo-live.md.
+// Rules: reference dynamo.md sections 1.2 to 1.7 and 9; dynamo-live.md.
 package eventplane

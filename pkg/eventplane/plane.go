@@ -34,6 +34,13 @@ type Config struct {
 	// Drop drops what is known of a worker, unless a pool has it by now; the pool
 	// owner serialises this with pool changes.
 	Drop func(fleet.Key)
+	// Restarted, if set, is called when another process speaks for a worker, under
+	// the same condition. Lost is called as well.
+	Restarted func(fleet.Key)
+
+	// Loads hears of the load of workers; nil listens to KV events alone. It is
+	// called without a lock, by one goroutine at a time.
+	Loads Loads
 
 	Log *slog.Logger
 	Now func() time.Time // default time.Now
@@ -46,6 +53,8 @@ type Plane struct {
 	queueSize int // messages that wait for us before NATS drops others
 
 	reconnectWait, rereadEvery time.Duration
+
+	loads loadFeed
 
 	mu      sync.Mutex // one message at a time; guards all below
 	decoder dynamo.Decoder
@@ -99,7 +108,7 @@ func New(cfg Config) (*Plane, error) {
 		return nil, fmt.Errorf("eventplane: %w", err)
 	}
 	return &Plane{
-		cfg: cfg, secrets: secrets, queueSize: queueSize,
+		cfg: cfg, secrets: secrets, queueSize: queueSize, loads: newLoadFeed(),
 		reconnectWait: reconnectWait, rereadEvery: rereadEvery,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		subjects: map[string]subject{}, workers: map[fleet.Key]*cursor{},

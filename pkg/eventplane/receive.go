@@ -19,6 +19,7 @@ import (
 type subject struct {
 	scope     dynamo.Scope
 	component string
+	topic     string
 	ours      bool
 	err       error // why it cannot be read
 }
@@ -81,19 +82,26 @@ func (p *Plane) subject(text string) subject {
 	if s, ok := p.subjects[text]; ok {
 		return s
 	}
-	var s subject
-	if parsed, err := dynamo.ParseSubject(text); err != nil {
-		s.err = err
-	} else {
-		s.scope = parsed.Scope
-		s.component = strings.ToValidUTF8(parsed.Component, "\uFFFD")
-		s.ours = dynamo.InNamespace(parsed.Namespace, p.cfg.Namespace)
-	}
+	s := readSubject(text, p.cfg.Namespace)
 	if len(p.subjects) >= maxSubjects {
 		clear(p.subjects)
 	}
 	p.subjects[text] = s
 	return s
+}
+
+// readSubject reads a subject; base is the namespace that is ours.
+func readSubject(text, base string) subject {
+	parsed, err := dynamo.ParseSubject(text)
+	if err != nil {
+		return subject{err: err}
+	}
+	return subject{
+		scope:     parsed.Scope,
+		component: strings.ToValidUTF8(parsed.Component, "\uFFFD"),
+		topic:     parsed.Topic,
+		ours:      dynamo.InNamespace(parsed.Namespace, base),
+	}
 }
 
 // apply takes one event into the index. Its caller holds the lock.
@@ -108,6 +116,9 @@ func (p *Plane) apply(ev *kvevent.Event) {
 		p.say(slog.LevelInfo, "a worker started over; what it held is forgotten", "worker_id", key.ID, "rank", key.Rank)
 		p.cfg.Index.Clear(key)
 		p.cfg.Lost(key)
+		if p.cfg.Restarted != nil {
+			p.cfg.Restarted(key)
+		}
 	case gap:
 		p.sayGap(key, c)
 	case next, stray:

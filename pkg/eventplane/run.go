@@ -55,17 +55,25 @@ func (p *Plane) Run(ctx context.Context) error {
 	p.conn = conn
 	p.mu.Unlock()
 	queue := make(chan *nats.Msg, p.queueSize)
+	loadQueue := make(chan *nats.Msg, loadQueueSize)
 	var receiving sync.WaitGroup
 	receiving.Go(func() { //nolint:contextcheck // what waits is taken in even after ctx has ended
 		for m := range queue {
 			p.receive(m)
 		}
 	})
+	receiving.Go(func() {
+		for m := range loadQueue {
+			p.receiveLoad(m)
+		}
+	})
 	defer func() {
 		p.Stats() // notes what was dropped: a closed subscription does not tell
+		p.LoadStats()
 		conn.Close()
 		<-closed
 		close(queue) // a closed connection sends no more; what waits is taken in
+		close(loadQueue)
 		receiving.Wait()
 	}()
 	if !conn.IsConnected() {
@@ -75,6 +83,11 @@ func (p *Plane) Run(ctx context.Context) error {
 	for _, wildcard := range dynamo.KVEventSubjects() {
 		if err := p.subscribe(conn, wildcard, queue); err != nil {
 			return fmt.Errorf("eventplane: subscribe to %s: %w", wildcard, err)
+		}
+	}
+	if p.cfg.Loads != nil {
+		if err := p.subscribeLoads(conn, loadQueue); err != nil {
+			return err
 		}
 	}
 	p.watch(ctx, conn)
@@ -143,8 +156,8 @@ func (p *Plane) disconnected(c *nats.Conn, err error) {
 
 // asyncError hears of dropped messages only when dropping starts: Stats asks for
 // their number.
-func (p *Plane) asyncError(_ *nats.Conn, _ *nats.Subscription, err error) {
-	if !p.refused(err) {
+func (p *Plane) asyncError(_ *nats.Conn, sub *nats.Subscription, err error) {
+	if !p.refused(err) && !p.loadsDropped(sub, err) {
 		p.cfg.Log.Warn("the event plane reports an error", "error", err)
 	}
 }
