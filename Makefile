@@ -70,6 +70,7 @@ test-interop: ## Run against real Dynamo workers and frontends.
 .PHONY: bench
 bench: build ## Run the benchmarks: the core packages, then ext-proc round trips (BENCH_ARGS).
 	$(GO) test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) -timeout 60m $(BENCH_PACKAGES)
+	bin/warmpath bench index
 	bin/warmpath bench extproc $(BENCH_ARGS)
 
 # go test fuzzes one target of one package at a time: find them by name.

@@ -54,7 +54,7 @@ body back. The ratio to it is what looking costs.`,
 	f.DurationVar(&cfg.Duration, "duration", 2*time.Second, "length of one measurement")
 	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per cell; the median counts")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
-	parent.AddCommand(c, &cobra.Command{
+	parent.AddCommand(c, benchIndexCommand(), &cobra.Command{
 		Use:    "floor-server",
 		Short:  "The baseline that bench extproc compares with",
 		Hidden: true,
@@ -64,4 +64,32 @@ body back. The ratio to it is what looking costs.`,
 		},
 	})
 	return parent
+}
+
+func benchIndexCommand() *cobra.Command {
+	cfg := bench.IndexConfig{}
+	var output string
+	c := &cobra.Command{
+		Use:   "index",
+		Short: "Speed and memory of the prefix index",
+		Long: `Measures the prefix index in this process, with about a million (worker, block)
+entries: events applied by all cores, lookups of prompts of 128 and 1,000 blocks,
+idle and beside a writer that never rests, bytes per entry with all that belongs
+to it, dropping a worker, and hashing. Each lookup's answer is checked.`,
+		Example: "  warmpath bench index\n  warmpath bench index --rounds 5 -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "json" && output != "table" {
+				return fmt.Errorf("--output %q is not table or json", output)
+			}
+			if cfg.Rounds < 1 {
+				return errors.New("--rounds must be positive")
+			}
+			cfg.JSON, cfg.Out, cfg.Progress = output == "json", cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return bench.Index(cmd.Context(), cfg)
+		},
+	}
+	c.Flags().IntVar(&cfg.Rounds, "rounds", 3, "measurements per case; the median counts")
+	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	return c
 }

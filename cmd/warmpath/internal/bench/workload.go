@@ -81,7 +81,6 @@ func (w *workload) appendBody(dst []byte, conversation int, random *rand.Rand) [
 
 // events returns what a worker tells that holds the stored part of a prompt.
 func (w *workload) events(conversation int, workerID, firstID uint64) []kvevent.Event {
-	const perEvent = 16
 	hashes := block.Layout{Size: blockSize}.AppendHashes(nil, w.stored[conversation], block.NewSeed("", ""))
 	chains := block.AppendChains(nil, hashes)
 	var events []kvevent.Event

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"math/rand/v2"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/kvevent"
+)
+
+// The prompts of the index benchmarks follow the measurement of peers (peers.md
+// sections A and E): 10,000 prompts of 128 blocks over 16 system prompts of 32
+// blocks, and 64 prompts of 1,000 blocks.
+const (
+	shortPrompts = 10_000
+	shortBlocks  = 128
+	longPrompts  = 64
+	longBlocks   = 1000
+	sharedBlocks = 32
+	perEvent     = 16
+	// branchLevels and branchFan make the branchy prompts: at each level a group
+	// of prompts splits into that many, so a prompt has about ten branch points.
+	branchLevels = 10
+	branchFan    = 2.5
+)
+
+// prompts are content hashes and prefix chains, one list per prompt.
+type prompts struct {
+	hashes [][]block.Hash
+	chains [][]block.Chain
+}
+
+func (p *prompts) add(hashes []block.Hash) {
+	p.hashes = append(p.hashes, hashes)
+	p.chains = append(p.chains, block.AppendChains(nil, hashes))
+}
+
+// newPrompts makes the prompts, fewer by the number of workers that hold each, so
+// that the entries in the index stay the same.
+func newPrompts(holders int, branchy bool) *prompts {
+	random := rand.New(rand.NewPCG(uint64(holders), 7))
+	fresh := func(n int) []block.Hash {
+		list := make([]block.Hash, n)
+		for i := range list {
+			list[i] = block.Hash(random.Uint64())
+		}
+		return list
+	}
+	p := &prompts{}
+	if branchy {
+		p.branch(fresh, shortPrompts/holders)
+		return p
+	}
+	var shared [systems][]block.Hash
+	for i := range shared {
+		shared[i] = fresh(sharedBlocks)
+	}
+	for i := range shortPrompts / holders {
+		p.add(append(append([]block.Hash{}, shared[i%systems]...), fresh(shortBlocks-sharedBlocks)...))
+	}
+	for range max(1, longPrompts/holders) {
+		p.add(fresh(longBlocks))
+	}
+	return p
+}
+
+// branch adds n prompts that split level by level.
+func (p *prompts) branch(fresh func(int) []block.Hash, n int) {
+	const perLevel = shortBlocks / branchLevels
+	type node struct{ level, group int }
+	nodes := map[node][]block.Hash{}
+	for i := range n {
+		var hashes []block.Hash
+		group := float64(n)
+		for level := range branchLevels {
+			length := perLevel
+			if level == branchLevels-1 {
+				length = shortBlocks - perLevel*(branchLevels-1)
+			}
+			k := node{level, int(float64(i) / max(1, group))}
+			if nodes[k] == nil {
+				nodes[k] = fresh(length)
+			}
+			hashes = append(hashes, nodes[k]...)
+			group /= branchFan
+		}
+		p.add(hashes)
+	}
+}
+
+// events returns what one worker tells that stores a prompt. Engine hashes are
+// the chains, mixed with the worker's id, since they differ from worker to worker.
+func (p *prompts) events(prompt int, worker uint64, firstID uint64) []kvevent.Event {
+	hashes, chains := p.hashes[prompt], p.chains[prompt]
+	engine := func(c block.Chain) kvevent.EngineHash {
+		return kvevent.EngineHash(uint64(c) ^ worker*0x9e3779b97f4a7c15)
+	}
+	var events []kvevent.Event
+	for i := 0; i < len(hashes); i += perEvent {
+		ev := kvevent.Event{WorkerID: worker, ID: firstID + uint64(len(events)), Kind: kvevent.Stored}
+		if i > 0 {
+			ev.HasParent, ev.Parent = true, engine(chains[i-1])
+		}
+		for j := i; j < min(i+perEvent, len(hashes)); j++ {
+			ev.Blocks = append(ev.Blocks, kvevent.Block{Engine: engine(chains[j]), Hash: hashes[j]})
+		}
+		events = append(events, ev)
+	}
+	return events
+}
+
+// load is all events that fill an index, by worker.
+type eventLoad struct {
+	byWorker [][]kvevent.Event
+	blocks   int // in stored events, duplicates included
+}
+
+// place lets every prompt be stored by some workers.
+func (p *prompts) place(workers, holders int) *eventLoad {
+	l := &eventLoad{byWorker: make([][]kvevent.Event, workers)}
+	for i := range p.hashes {
+		for h := range min(holders, workers) {
+			w := (i*holders + h) % workers
+			events := p.events(i, uint64(w+1), uint64(len(l.byWorker[w])+1))
+			l.byWorker[w] = append(l.byWorker[w], events...)
+			l.blocks += len(p.hashes[i])
+		}
+	}
+	return l
+}
