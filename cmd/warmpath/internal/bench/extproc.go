@@ -120,10 +120,13 @@ func fill(ctx context.Context, picker *process, natsURL string, load *workload, 
 		return err
 	}
 	defer conn.Close()
+	subject := dynamo.EventSubject(dynamo.Gen12, "dynamo", "backend", "generate")
+	if err := waitListening(ctx, picker, conn, subject); err != nil {
+		return err
+	}
 	held := map[fleet.Key]map[kvevent.EngineHash]bool{}
 	next := make([]uint64, workers)
 	entries := 0
-	subject := dynamo.EventSubject(dynamo.Gen12, "dynamo", "backend", "generate")
 	for c := range conversations {
 		id := fleet.WorkerID(workerName(c % workers))
 		mine := held[fleet.Key{ID: id}]
@@ -152,6 +155,33 @@ func fill(ctx context.Context, picker *process, natsURL string, load *workload, 
 		return err
 	}
 	return picker.waitEntries(ctx, entries)
+}
+
+// waitListening waits until the picker hears a subject: NATS keeps nothing for
+// those who subscribe later. The events it sends are of a worker that no pool has
+// and change nothing.
+func waitListening(ctx context.Context, picker *process, conn *nats.Conn, subject string) error {
+	const stranger = 1
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for id := uint64(1); ; id++ {
+		probe := kvevent.Event{WorkerID: stranger, ID: id, Kind: kvevent.Removed}
+		msg, err := dynamo.AppendMessage(nil, dynamo.Gen12, dynamo.Envelope{PublisherID: stranger, Sequence: id - 1, Topic: dynamo.TopicKVEvents}, []kvevent.Event{probe})
+		if err != nil {
+			return err
+		}
+		if err := conn.Publish(subject, msg); err != nil {
+			return err
+		}
+		if n, err := picker.metric(ctx, `warmpath_event_messages_total{component="backend"}`); err == nil && n > 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the picker does not listen on %s: %w", subject, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // measureCell measures picker and floor in turn and returns the medians.

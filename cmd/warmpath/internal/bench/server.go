@@ -161,6 +161,11 @@ func (p *process) waitEntries(ctx context.Context, n int) error {
 }
 
 func (p *process) entries(ctx context.Context) (int, error) {
+	return p.metric(ctx, "warmpath_index_entries")
+}
+
+// metric returns one of the picker's metrics, by its name with labels.
+func (p *process) metric(ctx context.Context, name string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metrics+"/metrics", nil)
 	if err != nil {
 		return 0, err
@@ -172,12 +177,12 @@ func (p *process) entries(ctx context.Context) (int, error) {
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "warmpath_index_entries "); ok {
+		if rest, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 			v, err := strconv.ParseFloat(rest, 64)
 			return int(v), err
 		}
 	}
-	return 0, errors.Join(errors.New("no warmpath_index_entries among the metrics"), lines.Err())
+	return 0, errors.Join(fmt.Errorf("no %s among the metrics", name), lines.Err())
 }
 
 // FloorServer is the least that an ext-proc server can do and still do its duty:
