@@ -233,3 +233,18 @@ func dropMany(t *testing.T) (r *rig, stop func(), sent uint64) {
 	r.barrier(conn)
 	return r, stop, 2 * (each + 1)
 }
+
+// TestListeningMeansSubscribed: once the plane says that it listens, the very next
+// event is heard.
+func TestListeningMeansSubscribed(t *testing.T) {
+	for range 20 {
+		address, _ := startNATS(t, anyPort)
+		r := newRig(t, address, "dynamo")
+		conn := connect(t, address)
+		stop := r.run()
+		waitFor(t, "the plane does not listen", func() bool { return r.plane.Stats().EverListened })
+		publish(t, conn, componentSubject, encode(t, dynamo.Gen12, stored(fleet.Key{ID: 1}, 1, 1)))
+		waitFor(t, "the first event was missed", func() bool { return r.plane.Stats().Messages == 1 })
+		stop()
+	}
+}

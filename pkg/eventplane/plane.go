@@ -56,11 +56,12 @@ type Plane struct {
 
 	loads loadFeed
 
-	mu      sync.Mutex // one message at a time; guards all below
-	decoder dynamo.Decoder
-	stats   Stats
-	conn    *nats.Conn
-	subs    []*nats.Subscription
+	mu         sync.Mutex // one message at a time; guards all below
+	decoder    dynamo.Decoder
+	stats      Stats
+	conn       *nats.Conn
+	subscribed bool // the subscriptions are in effect, or will be with the connection
+	subs       []*nats.Subscription
 
 	subjects  map[string]subject
 	workers   map[fleet.Key]*cursor
@@ -84,7 +85,7 @@ type Stats struct {
 	ByComponent  map[string]uint64 // messages that could be decoded, by component; valid UTF-8, few
 	Decode       dynamo.DecodeStats
 	Connected    bool
-	EverListened bool // was connected at least once
+	EverListened bool // was connected at least once, with its subscriptions in effect
 }
 
 // queueSize bounds the messages that wait for us. It is far above any burst of a
@@ -132,6 +133,7 @@ func (p *Plane) Stats() Stats {
 	s.ByComponent = maps.Clone(s.ByComponent)
 	s.Decode = p.decoder.Stats()
 	s.Connected = p.conn != nil && p.conn.IsConnected()
+	s.EverListened = s.EverListened && p.subscribed
 	return s
 }
 

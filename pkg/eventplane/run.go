@@ -90,8 +90,26 @@ func (p *Plane) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	p.noteSubscribed(conn)
 	p.watch(ctx, conn)
 	return nil
+}
+
+// flushLimit bounds the wait for a server to have taken the subscriptions.
+const flushLimit = 5 * time.Second
+
+// noteSubscribed says that events are heard from now on: NATS keeps nothing for
+// those who subscribe later. Without a connection the subscriptions come into
+// effect together with it.
+func (p *Plane) noteSubscribed(conn *nats.Conn) {
+	if conn.IsConnected() {
+		if err := conn.FlushTimeout(flushLimit); err != nil {
+			p.cfg.Log.Warn("the event plane did not confirm the subscriptions in time", "error", withoutURL(err))
+		}
+	}
+	p.mu.Lock()
+	p.subscribed = true
+	p.mu.Unlock()
 }
 
 // watch does what is due from time to time, until ctx ends.
