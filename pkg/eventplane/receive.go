@@ -100,7 +100,7 @@ func readSubject(text, base string) subject {
 		scope:     parsed.Scope,
 		component: strings.ToValidUTF8(parsed.Component, "\uFFFD"),
 		topic:     parsed.Topic,
-		ours:      dynamo.InNamespace(parsed.Namespace, base),
+		ours:      parsed.In(base),
 	}
 }
 

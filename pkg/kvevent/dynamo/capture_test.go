@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -209,7 +208,7 @@ func TestCaptures(t *testing.T) {
 		{"1.2.1-aggregated", 40, Gen12},
 		{"1.2.1-disaggregated", 34, Gen12},
 		{"1.2.1-dp2", 34, Gen12},
-		{"1.2.1-durable", 0, 0},
+		{"1.2.1-durable", 40, 0},
 		{"1.2.1-engine-events", 44, Gen12},
 		{"1.2.1-kubernetes", 13, Gen12},
 		{"1.2.1-recovery", 0, 0},
@@ -241,6 +240,11 @@ func TestCaptures(t *testing.T) {
 					continue
 				}
 				n++
+				checkPeek(t, msg)
+				if scope == StreamScope {
+					events += checkBare(t, &d, msg, l.Decoded)
+					continue
+				}
 				wantEnv, want, gen := wantMessage(t, l.Decoded, scope)
 				if gen != f.gen {
 					t.Errorf("%s: generation %d, want %d", at, gen, f.gen)
@@ -316,29 +320,6 @@ func TestOtherTopicsInCaptures(t *testing.T) {
 		if seen[topic] == 0 {
 			t.Errorf("no message of topic %s", topic)
 		}
-	}
-}
-
-// TestDurableCapture: the JetStream mode has other subjects and bare JSON. Both
-// are refused by name.
-func TestDurableCapture(t *testing.T) {
-	n := 0
-	for _, l := range readCapture(t, "1.2.1-durable.jsonl") {
-		if !strings.HasSuffix(l.Subject, ".kv-events") {
-			continue
-		}
-		n++
-		if _, err := ParseSubject(l.Subject); err == nil {
-			t.Fatalf("subject %s was accepted", l.Subject)
-		}
-		var d Decoder
-		_, got, err := collect(&d, l.Data, ComponentScope)
-		if err != ErrJSON || got != nil {
-			t.Fatalf("%d events, error %v", len(got), err)
-		}
-	}
-	if n != 40 {
-		t.Errorf("%d durable events, want 40", n)
 	}
 }
 

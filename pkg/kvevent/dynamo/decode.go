@@ -12,14 +12,10 @@ import (
 // ErrTopic is the error of a message that is not about KV events.
 var ErrTopic = errors.New("message is not of topic " + TopicKVEvents)
 
-// ErrJSON is the error of a message that is bare JSON, which is what Dynamo 1.2
-// and 1.3 publish in their JetStream mode (dynamo.md 1.8).
-var ErrJSON = errors.New("message is bare JSON, as Dynamo's JetStream mode writes: " +
-	"start workers without --durable-kv-events")
-
 // Envelope is what every message of the event plane says about itself
 // (dynamo.md 1.3). PublisherID and Sequence together are not unique in Dynamo
-// 1.2: detect loss by the event ids. What a message leaves out is zero.
+// 1.2: detect loss by the event ids. What a message leaves out is zero. A bare
+// JSON event has no envelope: its worker stands for the publisher.
 type Envelope struct {
 	PublisherID uint64
 	Sequence    uint64 // counts a publisher's messages from 0
@@ -75,14 +71,15 @@ func (d *Decoder) Envelope() Envelope { return d.envelope }
 // The event and its slices are valid only during that call of apply.
 //
 // Scope is that of the message's subject. It decides only what a Cleared event
-// drops: the whole worker in component scope, one rank otherwise. The payload's
-// form (dynamo.md 1.4) is recognised by itself.
+// drops: the whole worker in component and stream scope, one rank otherwise. The
+// payload's form (dynamo.md 1.4) is recognised by itself, and so is a bare JSON
+// event without an envelope (dynamo.md 1.8).
 //
 // Unknown fields and values that are no event are skipped and counted; the
 // others still reach apply. An event of an unknown storage tier, which takes up
 // an event id like any other, comes with tier kvevent.NumTiers. An error means that
-// the rest of the message was lost: [ErrTopic], [ErrJSON], io.ErrUnexpectedEOF
-// (cut short), or malformed msgpack. Events before that point were applied.
+// the rest of the message was lost: [ErrTopic], io.ErrUnexpectedEOF (cut short),
+// or malformed msgpack or JSON. Events before that point were applied.
 func (d *Decoder) Decode(msg []byte, scope Scope, apply func(*kvevent.Event)) (Envelope, error) {
 	d.stats.Messages++
 	env, err := d.decode(msg, scope, apply)
@@ -94,7 +91,11 @@ func (d *Decoder) Decode(msg []byte, scope Scope, apply func(*kvevent.Event)) (E
 
 func (d *Decoder) decode(msg []byte, scope Scope, apply func(*kvevent.Event)) (Envelope, error) {
 	if len(msg) > 0 && msg[0] == '{' {
-		return Envelope{}, ErrJSON
+		env, err := d.decodeJSON(msg, scope, apply)
+		if err != nil {
+			err = fmt.Errorf("bare event: %w", err)
+		}
+		return env, err
 	}
 	var body envelopeBody
 	err := d.readEnvelope(msg, &body)
@@ -161,6 +162,9 @@ func (d *Decoder) readEnvelope(b []byte, e *envelopeBody) error {
 				e.Topic = d.intern(word)
 			}
 		case envPayload:
+			if e.payload != nil {
+				return fieldError(envelopeFields, f, errTwice)
+			}
 			e.payload, b, err = d.readPayloadBytes(b)
 		default:
 			d.stats.UnknownFields++

@@ -233,7 +233,6 @@ func TestForms(t *testing.T) {
 		{
 			"the last of equal keys counts",
 			m{
-				{"worker_id", 1},
 				{"worker_id", 5},
 				{"event", m{{"event_id", 9}, {"dp_rank", 9}, {"data", "cleared"}}},
 				{"event", m{{"data", m{{"removed", m{{"block_hashes", a{1}}}}}}, {"event_id", 1}, {"data", stored(kv{"parent_hash", 4}, kv{"start_position", 2}, kv{"blocks", a{block1(), block1()}}, kv{"blocks", a{block1()}}, kv{"parent_hash", nil}, kv{"start_position", nil})}}},
@@ -362,6 +361,7 @@ func TestBadEvents(t *testing.T) {
 		{"float", 1.5, "neither a map nor an array"},
 		{"bytes", []byte("x"), "neither a map nor an array"},
 		{"empty map", m{}, "no worker_id"},
+		{"two workers", append(good(1), kv{"worker_id", 5}), "worker_id: given twice"},
 		{"empty array", a{}, "no worker_id"},
 		{"deep nesting", deep, "not an integer"},
 		{"no worker_id", good(1)[1:], "no worker_id"},
@@ -476,7 +476,7 @@ func TestBadMessages(t *testing.T) {
 		why    string
 	}{
 		{"empty", nil, 0, io.ErrUnexpectedEOF, "envelope"},
-		{"json", []byte(`{"worker_id":1}`), 0, ErrJSON, "JetStream"},
+		{"json", []byte(`{"worker_id":1]`), 0, errJSON, "bare event"},
 		{"integer", pack(t, 5), 0, errShape, "envelope"},
 		{"string", pack(t, "x"), 0, errShape, "envelope"},
 		{"never used byte", []byte{0xc1}, 0, errShape, "envelope"},
@@ -495,6 +495,7 @@ func TestBadMessages(t *testing.T) {
 		{"empty payload", envelop(nil), 0, io.ErrUnexpectedEOF, "payload"},
 		{"scalar payload", envelop(pack(t, 5)), 0, errShape, "payload"},
 		{"word payload", envelop(pack(t, "cleared")), 0, errShape, "payload"},
+		{"two payloads", pack(t, m{topic, {"payload", ok}, {"payload", two}}), 1, errTwice, "payload"},
 		{"bytes after the envelope", append(envelop(ok), 0), 1, nil, "1 bytes follow it"},
 		{"bytes after the payload", envelop(append(slices.Clip(ok), 0xc0)), 1, errLeftovers, "payload"},
 		{"bytes after the array", envelop(append(slices.Clip(two), ok...)), 2, errLeftovers, "payload"},

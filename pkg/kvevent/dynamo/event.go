@@ -55,6 +55,7 @@ const (
 const residencyWorker = "worker"
 
 var (
+	errTwice     = errors.New("given twice")
 	errNoWorker  = errors.New("no worker_id")
 	errNoEvent   = errors.New("no event")
 	errNoID      = errors.New("no event_id")
@@ -89,6 +90,9 @@ func (d *Decoder) readRouterEvent(b []byte) ([]byte, error) {
 		}
 		switch f {
 		case routerWorker:
+			if hasWorker {
+				return nil, fieldError(routerEventFields, f, errTwice)
+			}
 			d.event.WorkerID, b, err = readUint(b)
 			hasWorker = true
 		case routerTier:

@@ -74,7 +74,7 @@ func (d *Decoder) emit(scope Scope, apply func(*kvevent.Event)) {
 	if e.Tier >= kvevent.NumTiers {
 		d.stats.UnknownTiers++
 	}
-	e.AllRanks = e.Kind == kvevent.Cleared && scope == ComponentScope
+	e.AllRanks = e.Kind == kvevent.Cleared && (scope == ComponentScope || scope == StreamScope)
 	if len(d.blocks) > 0 {
 		e.Blocks = d.blocks
 	}

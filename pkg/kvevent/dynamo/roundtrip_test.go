@@ -37,7 +37,7 @@ func drawEvent(t *rapid.T, gen Generation, scope Scope) kvevent.Event {
 	}
 	switch e.Kind {
 	case kvevent.Cleared:
-		e.AllRanks = scope == ComponentScope
+		e.AllRanks = scope != EndpointScope
 	case kvevent.Removed:
 		for range drawCount(t) {
 			e.Gone = append(e.Gone, kvevent.EngineHash(hash64.Draw(t, "gone")))
@@ -76,7 +76,7 @@ func drawCount(t *rapid.T) int {
 
 func drawMessage(t *rapid.T) (Generation, Scope, Envelope, []kvevent.Event) {
 	gen := rapid.SampledFrom([]Generation{Gen12, Gen14, Gen15}).Draw(t, "generation")
-	scope := rapid.SampledFrom([]Scope{ComponentScope, EndpointScope}).Draw(t, "scope")
+	scope := rapid.SampledFrom([]Scope{ComponentScope, EndpointScope, StreamScope}).Draw(t, "scope")
 	env := Envelope{hash64.Draw(t, "publisher"), hash64.Draw(t, "sequence"), hash64.Draw(t, "at"), TopicKVEvents}
 	n := 1
 	if gen != Gen12 {
@@ -105,6 +105,9 @@ func TestRoundTrip(t *testing.T) {
 		}
 		if diff := cmp.Diff(events, got); diff != "" {
 			t.Fatal(diff)
+		}
+		if worker, ok := PeekWorker(msg); ok != (len(events) > 0) || ok && worker != events[0].WorkerID {
+			t.Fatalf("peeked %d, %v", worker, ok)
 		}
 	})
 }
@@ -259,6 +262,7 @@ func TestLooseForms(t *testing.T) {
 		if s := d.Stats(); s.UnknownFields != w.unknown || s.BadEvents != 0 {
 			rt.Fatalf("stats %+v, want %d unknown fields", s, w.unknown)
 		}
+		checkPeek(t, msg)
 	})
 }
 
@@ -321,6 +325,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add(pack(f, a{good(1), 3, a{1, 2}, append(good(2), kv{"residency_domain", "worker"})}), false)
 	f.Add(pack(f, a{1, 2, 3, "kv-events", a{0x81, 1, 2}}), false)
 	f.Add(pack(f, a{append(m{{"storage_tier", "moon"}}, good(1)...), good(2)}), false)
+	for _, s := range bareEvents {
+		f.Add([]byte(s), true)
+	}
 	f.Fuzz(func(t *testing.T, data []byte, component bool) {
 		scope := EndpointScope
 		if component {
@@ -334,6 +341,7 @@ func FuzzDecode(f *testing.F) {
 // checkDecode decodes any bytes and checks all that must hold of the result.
 func checkDecode(t *testing.T, msg []byte, scope Scope) {
 	t.Helper()
+	checkPeek(t, msg)
 	var d Decoder
 	before := bytes.Clone(msg)
 	env, events, err := collect(&d, msg, scope)

@@ -23,6 +23,7 @@ const (
 	ComponentScope Scope = iota + 1 // namespace and component: Dynamo 1.2 and 1.3
 	EndpointScope                   // and endpoint, percent-encoded: Dynamo 1.4+
 	NamespaceScope                  // namespace only: kv_metrics of 1.2 and 1.3
+	StreamScope                     // slugs of namespace and component: the JetStream mode of 1.2 and 1.3
 )
 
 // String returns the scope's name.
@@ -34,13 +35,15 @@ func (s Scope) String() string {
 		return "endpoint"
 	case NamespaceScope:
 		return "namespace"
+	case StreamScope:
+		return "stream"
 	}
 	return "unknown"
 }
 
 // Subject is a NATS subject of the event plane, taken apart. Names are as the
-// worker knows them, without encoding. Component and Endpoint are empty where
-// the scope does not name them.
+// worker knows them, without encoding, but for [StreamScope], which has their
+// slugs only. Component and Endpoint are empty where the scope does not name them.
 type Subject struct {
 	Namespace, Component, Endpoint, Topic string
 	Scope                                 Scope
@@ -49,9 +52,9 @@ type Subject struct {
 // errSubject is the reason a subject is refused.
 var errSubject = errors.New("not a subject of Dynamo's event plane")
 
-// ParseSubject takes a subject apart (dynamo.md 1.2). Names are percent-decoded
-// in endpoint scope and taken as they stand in the others. Other subjects, such
-// as those of the JetStream mode, and subscriptions with wildcards are errors.
+// ParseSubject takes a subject apart (dynamo.md 1.2, 1.8). Names are
+// percent-decoded in endpoint scope and taken as they stand in the others. Other
+// subjects and subscriptions with wildcards are errors.
 func ParseSubject(subject string) (Subject, error) {
 	var tok [7]string
 	n := 0
@@ -62,6 +65,11 @@ func ParseSubject(subject string) (Subject, error) {
 		tok[n], rest, more = strings.Cut(rest, ".")
 		if t := tok[n]; t == "" || t == "*" || t == ">" {
 			return Subject{}, fmt.Errorf("%w: token %d of %.200q is %q", errSubject, n+1, subject, t)
+		}
+	}
+	if n == 2 && tok[1] == TopicKVEvents {
+		if s, ok := streamSubject(tok[0]); ok {
+			return s, nil
 		}
 	}
 	if tok[0] == "namespace" {
@@ -100,18 +108,35 @@ func (s Subject) String() string {
 	case EndpointScope:
 		return "namespace." + percentEncode(s.Namespace) + ".component." + percentEncode(s.Component) +
 			".endpoint." + percentEncode(s.Endpoint) + "." + s.Topic
+	case StreamScope:
+		return streamPrefix + s.Namespace + streamComponent + s.Component + streamSuffix + "." + s.Topic
 	}
 	return "unknown." + s.Topic
 }
 
 // KVEventSubjects returns the subscriptions that together hear the KV events of
 // every component and every Dynamo release (dynamo.md 1.2). NATS wildcards match
-// whole tokens, so namespaces are filtered afterwards, by [InNamespace].
+// whole tokens, so namespaces are filtered afterwards, by [Subject.In].
+//
+// The last one hears what workers in JetStream mode put into Dynamo's own stream.
+// It is for plain subscribers: a second stream on the same subjects is refused by
+// the server.
 func KVEventSubjects() []string {
 	return []string{
 		"namespace.*.component.*." + TopicKVEvents,
 		"namespace.*.component.*.endpoint.*." + TopicKVEvents,
+		"*." + TopicKVEvents,
 	}
+}
+
+// In reports whether the subject belongs to the deployment with the given base
+// namespace, by the rule of [InNamespace]. In [StreamScope] the slugs are
+// compared, and they may fit by chance: see inStream.
+func (s Subject) In(base string) bool {
+	if s.Scope == StreamScope && base != "" {
+		return s.inStream(slug(base))
+	}
+	return InNamespace(s.Namespace, base)
 }
 
 // InNamespace reports whether namespace ns belongs to the deployment with the

@@ -40,6 +40,23 @@ func TestParseSubject(t *testing.T) {
 			"namespace.a%20b.component.backend.kv-events",
 			Subject{"a%20b", "backend", "", "kv-events", ComponentScope},
 		},
+		// dynamo.md 1.8: the JetStream mode.
+		{
+			"namespace-dynamo-component-backend-kv-events.kv-events",
+			Subject{"dynamo", "backend", "", "kv-events", StreamScope},
+		},
+		{
+			"namespace-a-component-b-component-c-kv-events.kv-events",
+			Subject{"a-component-b", "c", "", "kv-events", StreamScope},
+		},
+		{
+			"namespace-a-component-component-kv-events-kv-events.kv-events",
+			Subject{"a-component", "kv-events", "", "kv-events", StreamScope},
+		},
+		{
+			"namespace---component-component--kv-events.kv-events",
+			Subject{"-", "component-", "", "kv-events", StreamScope},
+		},
 		{
 			"namespace.component.component.endpoint.kv-events",
 			Subject{"component", "endpoint", "", "kv-events", ComponentScope},
@@ -69,7 +86,17 @@ func TestParseSubjectRefuses(t *testing.T) {
 		"namespace.a%2.component.b.endpoint.c.kv-events",
 		"namespace.a.component.%zz.endpoint.c.kv-events",
 		"namespace.a.component.b.endpoint.%.kv-events",
-		"namespace-dynamo-component-backend-kv-events.kv-events",
+		"namespace-dynamo-component-backend-kv-events.queue",
+		"namespace-dynamo-component-backend-kv-events.kv-events.more",
+		"namespace-dynamo-component-backend.kv-events",
+		"namespace-dynamo-component-kv-events.kv-events",
+		"namespace-dynamo-component--kv-events.kv-events",
+		"namespace--component-backend-kv-events.kv-events",
+		"namespace-dynamo-backend-kv-events.kv-events",
+		"namespace-Dynamo-component-backend-kv-events.kv-events",
+		"namespace-dyn_amo-component-backend-kv-events.kv-events",
+		"dynamo-component-backend-kv-events.kv-events",
+		"*.kv-events", "queue.kv-events",
 		"$JS.API.STREAM.CREATE.namespace-dynamo-component-backend-kv-events",
 		"_INBOX.x",
 	} {
@@ -129,17 +156,82 @@ func TestKVEventSubjects(t *testing.T) {
 		p, s := strings.Split(pattern, "."), strings.Split(subject, ".")
 		return slices.EqualFunc(p, s, func(p, s string) bool { return p == "*" || p == s })
 	}
-	for _, gen := range []Generation{Gen12, Gen14, Gen15} {
+	for _, subject := range []string{
+		EventSubject(Gen12, "default-demo-0a1b2c3d", "tensorrt_llm", "generate"),
+		EventSubject(Gen14, "default-demo-0a1b2c3d", "tensorrt_llm", "generate"),
+		EventSubject(Gen15, "default-demo-0a1b2c3d", "tensorrt_llm", "generate"),
+		Subject{"default-demo-0a1b2c3d", "tensorrt-llm", "", TopicKVEvents, StreamScope}.String(),
+	} {
 		n := 0
 		for _, p := range KVEventSubjects() {
-			if matches(p, EventSubject(gen, "default-demo-0a1b2c3d", "tensorrt_llm", "generate")) {
+			if matches(p, subject) {
 				n++
 			}
 		}
 		if n != 1 {
-			t.Errorf("generation %d: matched by %d subscriptions", gen, n)
+			t.Errorf("%s: matched by %d subscriptions", subject, n)
 		}
 	}
+}
+
+// TestIn: whose a subject is. Of the JetStream mode only slugs are known, so the
+// base is compared as one, and what may be ours counts as ours.
+func TestIn(t *testing.T) {
+	for _, c := range []struct {
+		subject, base string
+		want          bool
+	}{
+		{"namespace.my_Team-0a1b2c3d.component.backend.kv-events", "my_Team", true},
+		{"namespace.my-team-0a1b2c3d.component.backend.kv-events", "my_Team", false},
+		{"namespace.a%2Eb.component.c.endpoint.e.kv-events", "a.b", true},
+		{"namespace.dynamo.kv_metrics", "dynamo", true},
+		{"namespace.dynamo.kv_metrics", "other", false},
+
+		{"namespace-dynamo-component-backend-kv-events.kv-events", "dynamo", true},
+		{"namespace-dynamo-component-backend-kv-events.kv-events", "", true},
+		{"namespace-dynamo-component-backend-kv-events.kv-events", "dyn", false},
+		{"namespace-dynamo-component-backend-kv-events.kv-events", "dynamo-component", false},
+		{"namespace-dynamo-component-backend-kv-events.kv-events", "dynamo-component-backend", false},
+		{"namespace-my-team-component-backend-kv-events.kv-events", "my_Team", true},
+		{"namespace-my-team-0a1b2c3d-component-backend-kv-events.kv-events", "my_Team", true},
+		{"namespace-my-team-legacy-component-backend-kv-events.kv-events", "MY TEAM", true},
+		{"namespace-my-team-0a1b2c3-component-backend-kv-events.kv-events", "my_Team", false},
+		{"namespace-my-team-two-component-backend-kv-events.kv-events", "my_Team", false},
+		{"namespace-caf--component-backend-kv-events.kv-events", "café", true},
+		// A base that holds "-component-" itself, and a component that does.
+		{"namespace-a-component-b-component-c-kv-events.kv-events", "a-component-b", true},
+		{"namespace-a-component-b-0a1b2c3d-component-c-kv-events.kv-events", "a_component_b", true},
+		{"namespace-a-component-component-b-kv-events.kv-events", "a-component", true},
+		{"namespace-a-component-b-component-c-kv-events.kv-events", "a", true},
+		{"namespace-a-component-b-component-c-kv-events.kv-events", "b", false},
+		{"namespace-a-component-b-component-c-kv-events.kv-events", "a-component-b-component-c", false},
+	} {
+		s, err := ParseSubject(c.subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.In(c.base); got != c.want {
+			t.Errorf("%s in %q: %v", c.subject, c.base, got)
+		}
+	}
+}
+
+// TestStreamOfAnyNames: whatever the names, the stream they go to is heard as
+// theirs, by the base and by base and suffix.
+func TestStreamOfAnyNames(t *testing.T) {
+	name := rapid.OneOf(
+		rapid.StringMatching(`[a-zA-Z0-9_. é-]{1,12}`),
+		rapid.StringMatching(`(a|component|namespace|[-_]){1,6}`),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		base, component := name.Draw(t, "base"), name.Draw(t, "component")
+		ns := base + rapid.SampledFrom([]string{"", "-0a1b2c3d", "-legacy"}).Draw(t, "suffix")
+		text := "namespace-" + slug(ns) + "-component-" + slug(component) + "-kv-events.kv-events"
+		s, err := ParseSubject(text)
+		if err != nil || s.String() != text || s.Scope != StreamScope || !s.In(base) || !s.In(ns) {
+			t.Fatalf("%s of %q and %q: %+v, %v", text, ns, component, s, err)
+		}
+	})
 }
 
 func TestInNamespace(t *testing.T) {
@@ -176,6 +268,7 @@ func FuzzParseSubject(f *testing.F) {
 	f.Add("namespace.caf%C3%A9%20x.component.b.endpoint.gen%7e1.kv-events")
 	f.Add("namespace.dynamo.kv_metrics")
 	f.Add("namespace..%")
+	f.Add("namespace-a-component-b-component-c-kv-events.kv-events")
 	f.Fuzz(func(t *testing.T, subject string) {
 		s, err := ParseSubject(subject)
 		if err != nil {
