@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,6 +39,9 @@ type Config struct {
 	// the same condition. Lost is called as well.
 	Restarted func(fleet.Key)
 
+	// Recover asks workers what they hold; nil: nobody can be asked.
+	Recover Recoverer
+
 	// Loads hears of the load of workers; nil listens to KV events alone. It is
 	// called without a lock, by one goroutine at a time.
 	Loads Loads
@@ -48,26 +52,34 @@ type Config struct {
 
 // Plane is a connection to the event plane.
 type Plane struct {
-	cfg       Config
-	secrets   *secrets
-	queueSize int // messages that wait for us before NATS drops others
+	cfg     Config
+	secrets *secrets
+	queue   chan *nats.Msg // from NATS itself; when it is full, NATS drops messages
 
 	reconnectWait, rereadEvery time.Duration
 
 	loads loadFeed
+	lanes []*lane
 
-	mu         sync.Mutex // one message at a time; guards all below
-	decoder    dynamo.Decoder
+	barriers   chan *barrier
+	dispatched atomic.Uint64        // sequence of the newest message of the stream that a lane has
+	onMessage  func(subject string) // of tests: hears of messages that were taken in
+
+	asks chan struct{} // something is due
+
+	mu         sync.Mutex // guards all below; never held while the index takes an event in
 	stats      Stats
 	conn       *nats.Conn
 	subscribed bool // the subscriptions are in effect, or will be with the connection
 	subs       []*nats.Subscription
 
-	subjects  map[string]subject
 	workers   map[fleet.Key]*cursor
 	homes     map[speaker]uint32      // rank that a publisher is the source of
 	silent    map[fleet.Key]time.Time // in the index without a cursor: since when no pool has them
 	strangers strangers
+	due       []fleet.Key // to be asked what they hold
+	unsure    bool        // events of any worker may have been lost
+	sure      uint64      // messages dropped when it was looked at last
 
 	refusals map[string]int // since the last connection: as of which change of the secrets each was logged
 
@@ -84,6 +96,8 @@ type Stats struct {
 	Disconnects  uint64            // connection losses
 	ByComponent  map[string]uint64 // messages that could be decoded, by component; valid UTF-8, few
 	Decode       dynamo.DecodeStats
+	Waiting      int // messages that wait to be taken in
+	Capacity     int // how many may, before NATS drops others or its stream is read slower
 	Connected    bool
 	EverListened bool // was connected at least once, with its subscriptions in effect
 }
@@ -108,13 +122,15 @@ func New(cfg Config) (*Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("eventplane: %w", err)
 	}
-	return &Plane{
-		cfg: cfg, secrets: secrets, queueSize: queueSize, loads: newLoadFeed(),
+	p := &Plane{
+		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(),
 		reconnectWait: reconnectWait, rereadEvery: rereadEvery,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
-		subjects: map[string]subject{}, workers: map[fleet.Key]*cursor{},
+		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier),
 		homes: map[speaker]uint32{}, silent: map[fleet.Key]time.Time{},
-	}, nil
+	}
+	p.lanes = newLanes(p)
+	return p, nil
 }
 
 // Connected says whether the plane is connected now.
@@ -131,7 +147,12 @@ func (p *Plane) Stats() Stats {
 	p.countDropped()
 	s := p.stats
 	s.ByComponent = maps.Clone(s.ByComponent)
-	s.Decode = p.decoder.Stats()
+	for _, l := range p.lanes {
+		s.Decode.Add(l.decoded)
+		s.Waiting += len(l.queue)
+	}
+	s.Waiting += len(p.queue)
+	s.Capacity = cap(p.queue)
 	s.Connected = p.conn != nil && p.conn.IsConnected()
 	s.EverListened = s.EverListened && p.subscribed
 	return s

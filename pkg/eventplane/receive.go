@@ -2,7 +2,6 @@ package eventplane
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/kvevent"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 )
@@ -34,40 +32,71 @@ const (
 	otherComponents = "other"
 )
 
-// receive handles one NATS message. Messages come one after the other, so the
-// events of a worker stay in order.
-func (p *Plane) receive(m *nats.Msg) {
+// message is a message whose events are being taken in.
+type message struct {
+	data  []byte
+	scope dynamo.Scope
+	at    time.Time // when NATS brought it, or its stream took it in
+
+	publisher, published uint64 // of its envelope
+	tier                 string // unknown one that it names
+}
+
+// origin is where an event of a worker in the message comes from.
+func (m *message) origin(worker uint64) origin {
+	return origin{source: sourceOf(worker, m.publisher), published: m.published, at: m.at}
+}
+
+// receive handles one message.
+func (p *Plane) receive(m *nats.Msg) { p.lanes[0].receive(item{msg: m}) }
+
+// receive handles one message. The messages of a worker come one after the other,
+// so its events stay in order.
+func (l *lane) receive(it item) {
+	p := l.plane
+	s := l.subject(it.msg.Subject)
+	before := l.decoder.Stats()
+	var err error
+	if s.err == nil && s.ours {
+		if it.at.IsZero() {
+			it.at = p.cfg.Now()
+		}
+		l.now = message{data: it.msg.Data, scope: s.scope, at: it.at}
+		_, err = l.decoder.Decode(it.msg.Data, s.scope, l.take)
+	}
+	decoded := err == nil
+	if after := l.decoder.Stats(); decoded && after.BadEvents > before.BadEvents {
+		decoded = after.Events > before.Events
+		err = l.decoder.LastSkip()
+	}
 	p.mu.Lock()
-	p.take(m)
+	p.count(l, it, s, decoded, err)
 	said := p.takeSayings()
 	p.mu.Unlock()
 	p.log(said)
+	if p.onMessage != nil {
+		p.onMessage(it.msg.Subject)
+	}
 }
 
-// take handles one NATS message under the lock.
-func (p *Plane) take(m *nats.Msg) {
-	s := p.subject(m.Subject)
-	if s.err != nil {
-		p.stats.BadMessages++
-		p.sayBad(m.Subject, len(m.Data), s.err)
-		return
-	}
-	if !s.ours {
+// count counts a message. Its caller holds the lock.
+func (p *Plane) count(l *lane, it item, s subject, decoded bool, err error) {
+	l.decoded = l.decoder.Stats()
+	switch {
+	case s.err != nil:
+		err = s.err
+	case !s.ours:
 		p.stats.OtherSpace++
 		return
-	}
-	p.stats.Messages++
-	skipped := p.decoder.Stats().BadEvents
-	_, err := p.decoder.Decode(m.Data, s.scope, p.apply)
-	if err == nil {
-		p.countComponent(s.component)
-		if p.decoder.Stats().BadEvents > skipped {
-			err = p.decoder.LastSkip()
+	default:
+		p.stats.Messages++
+		if decoded {
+			p.countComponent(s.component)
 		}
 	}
 	if err != nil {
 		p.stats.BadMessages++
-		p.sayBad(m.Subject, len(m.Data), err)
+		p.sayBad(it.msg.Subject, len(it.msg.Data), err)
 	}
 }
 
@@ -78,15 +107,15 @@ func (p *Plane) countComponent(name string) {
 	p.stats.ByComponent[name]++
 }
 
-func (p *Plane) subject(text string) subject {
-	if s, ok := p.subjects[text]; ok {
+func (l *lane) subject(text string) subject {
+	if s, ok := l.subjects[text]; ok {
 		return s
 	}
-	s := readSubject(text, p.cfg.Namespace)
-	if len(p.subjects) >= maxSubjects {
-		clear(p.subjects)
+	s := readSubject(text, l.plane.cfg.Namespace)
+	if len(l.subjects) >= maxSubjects {
+		clear(l.subjects)
 	}
-	p.subjects[text] = s
+	l.subjects[text] = s
 	return s
 }
 
@@ -104,57 +133,132 @@ func readSubject(text, base string) subject {
 	}
 }
 
-// apply takes one event into the index. Its caller holds the lock.
-func (p *Plane) apply(ev *kvevent.Event) {
-	key, now := keyOf(ev), p.cfg.Now()
-	c := p.cursor(key)
-	keep := p.admit(key, c, now)
-	switch p.follow(key, c, ev.ID, now) {
-	case duplicate, stale:
+// take takes in one event of the message under way.
+func (l *lane) take(ev *kvevent.Event) {
+	e := l.decoder.Envelope()
+	l.now.publisher, l.now.published, l.now.tier = e.PublisherID, e.PublishedAt, l.decoder.LastTier()
+	home := l.plane.laneOf(ev.WorkerID)
+	home.mu.Lock()
+	defer home.mu.Unlock()
+	l.plane.apply(ev, &l.now)
+}
+
+// apply takes one event into the index. Its caller holds the lock of the worker's
+// lane.
+func (p *Plane) apply(ev *kvevent.Event, m *message) {
+	p.mu.Lock()
+	c := p.cursor(keyOf(ev))
+	keep := p.admit(keyOf(ev), c, p.cfg.Now())
+	if c.asking != nil && !p.overtakes(c, ev, m) {
+		p.wait(c, ev, m, keep)
+		p.mu.Unlock()
 		return
+	}
+	use := p.decide(c, ev, m, keep)
+	p.mu.Unlock()
+	p.use(ev, use)
+}
+
+// use puts an event into the index, if so decided.
+func (p *Plane) use(ev *kvevent.Event, decided bool) {
+	if !decided {
+		return
+	}
+	if err := p.cfg.Index.Apply(ev); err != nil {
+		p.unkept(keyOf(ev), err)
+	}
+}
+
+// decide says whether an event goes into the index, and does all else that it
+// means. Its caller holds the locks.
+func (p *Plane) decide(c *cursor, ev *kvevent.Event, m *message, keep bool) bool {
+	key, now := keyOf(ev), p.cfg.Now()
+	missing := uint64(0) // first of the ids that are missing; 0: none, 1: all before
+	switch from := c.stats.LastID + 1; p.follow(key, c, ev.ID, m.origin(key.ID)) {
+	case duplicate, stale:
+		return false
 	case restart:
-		p.say(slog.LevelInfo, "a worker started over; what it held is forgotten", "worker_id", key.ID, "rank", key.Rank)
-		p.cfg.Index.Clear(key)
-		p.cfg.Lost(key)
-		if p.cfg.Restarted != nil {
-			p.cfg.Restarted(key)
+		p.startedOver(key, c, now)
+		if ev.ID > 1 {
+			missing = 1
 		}
+	case midway:
+		missing = 1
 	case gap:
 		p.sayGap(key, c)
-	case next, stray:
+		missing = from
+	case next:
+		if c.stats.State == Suspect {
+			c.enter(Synced, now)
+		}
+	case stray:
 	}
 	if !keep {
 		c.stats.Refused++
-		return
+		c.skipped = true
+		return false
 	}
-	switch err := p.cfg.Index.Apply(ev); {
-	case errors.Is(err, index.ErrTier):
+	if c.skipped {
+		c.skipped, missing = false, 1
+	}
+	if missing > 0 && ev.Kind != kvevent.Cleared && p.lose(key, c, missing, m, now) {
+		return false
+	}
+	if ev.Tier >= kvevent.NumTiers {
 		if c.stats.Ignored++; c.stats.Ignored == 1 {
 			p.say(slog.LevelWarn, "events of a worker about an unknown storage tier are ignored; further ones are only counted",
-				"worker_id", key.ID, "rank", key.Rank, "tier", p.decoder.LastTier())
+				"worker_id", key.ID, "rank", key.Rank, "tier", m.tier)
 		}
-	case err != nil:
-		if c.stats.Refused++; c.stats.Refused == 1 {
-			p.say(slog.LevelError, "a worker's events cannot be kept", "worker_id", key.ID, "rank", key.Rank, "error", err)
-		}
-	default:
-		c.stats.Events++
-		if ev.Kind == kvevent.Cleared {
-			p.cleared(key, ev.AllRanks)
-		}
+		return false
 	}
+	c.stats.Events++
+	p.turn(c, ev, now)
+	if ev.Kind == kvevent.Cleared {
+		p.cleared(key, c, ev.AllRanks, now)
+	}
+	return true
+}
+
+// unkept notes that the index refused an event that was counted as applied.
+func (p *Plane) unkept(key fleet.Key, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.workers[key]
+	if c == nil {
+		return
+	}
+	c.stats.Events--
+	if c.stats.Refused++; c.stats.Refused == 1 {
+		p.say(slog.LevelError, "a worker's events cannot be kept", "worker_id", key.ID, "rank", key.Rank, "error", err)
+	}
+}
+
+// startedOver forgets what a worker held whose process is another one now.
+func (p *Plane) startedOver(key fleet.Key, c *cursor, now time.Time) {
+	p.say(slog.LevelInfo, "a worker started over; what it held is forgotten", "worker_id", key.ID, "rank", key.Rank)
+	p.cfg.Index.Clear(key)
+	p.cfg.Lost(key)
+	if p.cfg.Restarted != nil {
+		p.cfg.Restarted(key)
+	}
+	c.enter(Synced, now)
 }
 
 // cleared spreads the word that a rank, or every rank of its worker, holds nothing
 // any more. The index may know ranks that never spoke.
-func (p *Plane) cleared(key fleet.Key, allRanks bool) {
+func (p *Plane) cleared(key fleet.Key, c *cursor, allRanks bool, now time.Time) {
+	c.enter(Synced, now)
+	p.cfg.Lost(key)
 	if !allRanks {
-		p.cfg.Lost(key)
 		return
 	}
 	for _, other := range p.cfg.Index.Workers() {
-		if other.ID == key.ID {
-			p.cfg.Lost(other)
+		if other.ID != key.ID || other == key {
+			continue
+		}
+		p.cfg.Lost(other)
+		if o := p.workers[other]; o != nil && o.asking != nil {
+			o.asking.again = true // the answer may be older
 		}
 	}
 }

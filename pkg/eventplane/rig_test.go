@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,7 +114,8 @@ type rig struct {
 	unknown map[fleet.Key]bool // all others are known
 	lost    map[fleet.Key]int
 	dropped map[fleet.Key]int
-	marks   int // barriers so far
+	marks   int             // barriers so far
+	others  map[string]bool // subjects that were heard
 }
 
 // newRig builds a plane that is not running. Without an address it is fed by
@@ -123,7 +125,7 @@ func newRig(t testing.TB, address, namespace string) *rig {
 	r := &rig{
 		t: t, index: index.New(), logs: &logs{},
 		time:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		unknown: map[fleet.Key]bool{}, lost: map[fleet.Key]int{}, dropped: map[fleet.Key]int{},
+		unknown: map[fleet.Key]bool{}, lost: map[fleet.Key]int{}, dropped: map[fleet.Key]int{}, others: map[string]bool{},
 	}
 	if address == "" {
 		address = "nats://127.0.0.1:1"
@@ -136,6 +138,7 @@ func newRig(t testing.TB, address, namespace string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.plane.onMessage = r.noteMessage
 	return r
 }
 
@@ -192,6 +195,7 @@ func (r *rig) barrier(conn *nats.Conn) {
 	for _, subject := range subjects {
 		waitFor(r.t, "no word of "+subject, func() bool { return r.heard(subject) })
 	}
+	r.plane.settle()
 }
 
 func (r *rig) barriers() []string {
@@ -206,10 +210,15 @@ func (r *rig) barriers() []string {
 
 // heard says whether a message with a subject has been taken in.
 func (r *rig) heard(subject string) bool {
-	r.plane.mu.Lock()
-	defer r.plane.mu.Unlock()
-	_, ok := r.plane.subjects[subject]
-	return ok
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.others[subject]
+}
+
+func (r *rig) noteMessage(subject string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.others[subject] = true
 }
 
 func publish(t testing.TB, conn *nats.Conn, subject string, data []byte) {
@@ -338,10 +347,13 @@ func encode(t testing.TB, gen dynamo.Generation, events ...kvevent.Event) []byte
 	return encodeFrom(t, publisherOf(gen, keyOf(&events[0])), gen, events...)
 }
 
+// clock is when messages are sent: later from one to the next.
+var clock atomic.Uint64
+
 // encodeFrom is encode for any publisher.
 func encodeFrom(t testing.TB, publisher uint64, gen dynamo.Generation, events ...kvevent.Event) []byte {
 	t.Helper()
-	msg, err := dynamo.AppendMessage(nil, gen, dynamo.Envelope{PublisherID: publisher, Sequence: 5, PublishedAt: 1}, events)
+	msg, err := dynamo.AppendMessage(nil, gen, dynamo.Envelope{PublisherID: publisher, Sequence: 5, PublishedAt: clock.Add(1)}, events)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,10 +390,16 @@ func (r *rig) wantHeld(k fleet.Key, n int) {
 	}
 }
 
+// counted is what a worker's events count, without the state that they lead to.
+func counted(w WorkerStats) WorkerStats {
+	w.State, w.Since = Synced, time.Time{}
+	return w
+}
+
 // wantWorker checks all counters of one worker.
 func (r *rig) wantWorker(k fleet.Key, want WorkerStats) {
 	r.t.Helper()
-	if got := r.plane.Workers()[k]; got != want {
+	if got := counted(r.plane.Workers()[k]); got != want {
 		r.t.Errorf("worker %v: %+v, want %+v", k, got, want)
 	}
 }

@@ -54,26 +54,24 @@ func (p *Plane) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.conn = conn
 	p.mu.Unlock()
-	queue := make(chan *nats.Msg, p.queueSize)
 	loadQueue := make(chan *nats.Msg, loadQueueSize)
 	var receiving sync.WaitGroup
-	receiving.Go(func() { //nolint:contextcheck // what waits is taken in even after ctx has ended
-		for m := range queue {
-			p.receive(m)
-		}
-	})
+	receiving.Go(func() { p.dispatch(p.queue, nil) }) //nolint:contextcheck // what waits is taken in even after ctx has ended
 	receiving.Go(func() {
 		for m := range loadQueue {
 			p.receiveLoad(m)
 		}
 	})
+	asking, stopAsking := context.WithCancel(ctx)
+	receiving.Go(func() { p.resync(asking) })
 	defer func() {
 		p.Stats() // notes what was dropped: a closed subscription does not tell
 		p.LoadStats()
 		conn.Close()
 		<-closed
-		close(queue) // a closed connection sends no more; what waits is taken in
+		close(p.queue) // a closed connection sends no more; what waits is taken in
 		close(loadQueue)
+		stopAsking()
 		receiving.Wait()
 	}()
 	if !conn.IsConnected() {
@@ -81,7 +79,7 @@ func (p *Plane) Run(ctx context.Context) error {
 			"servers", serversOf(p.cfg.URL), "error", withoutURL(cmp.Or(conn.LastError(), nats.ErrNoServers)))
 	}
 	for _, wildcard := range dynamo.KVEventSubjects() {
-		if err := p.subscribe(conn, wildcard, queue); err != nil {
+		if err := p.subscribe(conn, wildcard); err != nil {
 			return fmt.Errorf("eventplane: subscribe to %s: %w", wildcard, err)
 		}
 	}
@@ -118,6 +116,8 @@ func (p *Plane) watch(ctx context.Context, conn *nats.Conn) {
 	defer sweep.Stop()
 	reread := time.NewTicker(p.rereadEvery)
 	defer reread.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	// The library reports some refusals nowhere but here.
 	failed := conn.StatusChanged(nats.RECONNECTING)
 	defer conn.RemoveStatusListener(failed)
@@ -127,6 +127,8 @@ func (p *Plane) watch(ctx context.Context, conn *nats.Conn) {
 			return
 		case <-sweep.C:
 			p.sweep() //nolint:contextcheck // it only logs
+		case <-look.C:
+			p.look()
 		case <-reread.C:
 			p.secrets.current()
 		case <-failed:
@@ -135,10 +137,28 @@ func (p *Plane) watch(ctx context.Context, conn *nats.Conn) {
 	}
 }
 
+// lookEvery is how often is looked for events that may have been lost, and for
+// workers that can be asked: what was lost is known within a second.
+const lookEvery = 200 * time.Millisecond
+
+// look makes sure of all workers after anything that may have cost events, and asks
+// those that are new.
+func (p *Plane) look() {
+	p.mu.Lock()
+	p.countDropped()
+	unsure := p.unsure || p.stats.Dropped > p.sure
+	p.unsure, p.sure = false, p.stats.Dropped
+	p.mu.Unlock()
+	if unsure {
+		p.suspectAll()
+	}
+	p.askNew()
+}
+
 // subscribe adds a subscription. All share one queue, so that the messages of a
 // worker that changes from one scope to the other stay in order.
-func (p *Plane) subscribe(conn *nats.Conn, wildcard string, queue chan *nats.Msg) error {
-	sub, err := conn.ChanSubscribe(wildcard, queue)
+func (p *Plane) subscribe(conn *nats.Conn, wildcard string) error {
+	sub, err := conn.ChanSubscribe(wildcard, p.queue)
 	if err != nil {
 		return err
 	}
@@ -152,6 +172,7 @@ func (p *Plane) connected(c *nats.Conn) {
 	p.mu.Lock()
 	again := p.stats.EverListened
 	p.stats.EverListened = true
+	p.unsure = again // events may have passed while we were away
 	clear(p.refusals)
 	p.mu.Unlock()
 	log := p.cfg.Log.With("server", c.ConnectedAddr(), "namespace", p.cfg.Namespace)

@@ -121,6 +121,7 @@ func newSecureRig(t *testing.T, address string, security Security) *rig {
 	}
 	plane.reconnectWait, plane.rereadEvery = 20*time.Millisecond, 10*time.Millisecond
 	r.plane = plane
+	r.plane.onMessage = r.noteMessage
 	return r
 }
 

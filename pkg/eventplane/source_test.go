@@ -37,8 +37,8 @@ func TestSources(t *testing.T) {
 		"upgrade and back":               {[]said{{5, 1, 0}, {9, 1, 0}, {5, 1, time.Minute}, {5, 2, 0}, {9, 2, 0}}, WorkerStats{LastID: 2, Events: 4, Restarts: 2, Stale: 1}, 2},
 		"a second change":                {[]said{{9, 1, 0}, {8, 1, 0}, {7, 1, 0}, {8, 2, 0}}, WorkerStats{LastID: 1, Events: 3, Restarts: 2, Stale: 1}, 1},
 		"twice":                          {[]said{{9, 1, 0}, {9, 2, 0}, {9, 2, 0}}, WorkerStats{LastID: 2, Events: 2, Duplicates: 1}, 2},
-		"1 again":                        {[]said{{9, 1, 0}, {9, 1, 0}}, WorkerStats{LastID: 1, Events: 2, Restarts: 1}, 1},
-		"gap":                            {[]said{{9, 1, 0}, {9, 4, 0}}, WorkerStats{LastID: 4, Events: 2, Gaps: 1, Missed: 2}, 2},
+		"1 again":                        {[]said{{9, 1, 0}, {9, 1, 0}}, WorkerStats{LastID: 1, Events: 1, Duplicates: 1}, 1},
+		"gap":                            {[]said{{9, 1, 0}, {9, 4, 0}}, WorkerStats{LastID: 4, Events: 2, Gaps: 1, Missed: 2, GivenUp: 1}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, gen := range []dynamo.Generation{dynamo.Gen12, dynamo.Gen15} { // scope and form say nothing about it
@@ -50,7 +50,7 @@ func TestSources(t *testing.T) {
 				r.wantWorker(k, c.want)
 				r.wantHeld(k, c.held)
 				want := map[fleet.Key]int{}
-				if n := int(c.want.Restarts); n > 0 {
+				if n := int(c.want.Restarts + c.want.GivenUp); n > 0 {
 					want[k] = n
 				}
 				r.wantLost(want)
@@ -78,12 +78,12 @@ func TestStrays(t *testing.T) {
 	send(90, stored(other, 6, 5)) // 4 and 5 are missing
 	send(90, stored(home, 7, 6))
 	send(90, stored(apart, 8, 1)) // another worker's events are never strays
-	r.wantWorker(home, WorkerStats{LastID: 7, Events: 3, Gaps: 1, Missed: 2})
+	r.wantWorker(home, WorkerStats{LastID: 7, Events: 3, Gaps: 1, Missed: 2, GivenUp: 1})
 	r.wantWorker(other, WorkerStats{LastID: 2, Events: 4, Strays: 2})
 	r.wantWorker(apart, WorkerStats{LastID: 8, Events: 1})
-	r.wantHeld(home, 3)
+	r.wantHeld(home, 1) // what was stored since
 	r.wantHeld(other, 4)
-	r.wantLost(map[fleet.Key]int{})
+	r.wantLost(map[fleet.Key]int{home: 1})
 	if n := r.logs.count("are missing", "worker_id=5", "rank=0", "missed=2"); n != 1 {
 		t.Errorf("%d lines about the gap, want 1", n)
 	}

@@ -1,40 +1,38 @@
 package eventplane
 
 import (
-	"time"
-
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
 // speaker is a publisher as the source of one of a worker's ranks.
 type speaker struct{ worker, source uint64 }
 
-// follow says what an event means by its id and by who sent the message that is
-// being decoded. Its caller holds the lock.
+// follow says what an event means by its id and by who sent it. Its caller holds
+// the lock.
 //
 // A rank number inside the engine's batch overrides the publisher's while ids
 // count per publisher (dynamo-live.md section 3): such an event takes its id from
 // the row of the publisher's own rank, and is no sign of a restart.
-func (p *Plane) follow(key fleet.Key, c *cursor, id uint64, now time.Time) step {
-	source := sourceOf(key.ID, p.decoder.Envelope().PublisherID)
-	if c.heard && source == c.source {
-		st := c.follow(id)
+func (p *Plane) follow(key fleet.Key, c *cursor, id uint64, o origin) step {
+	if c.heard && o.source == c.source {
+		st := c.follow(id, o)
 		if st == restart {
-			p.reclaim(key, c, source)
+			p.reclaim(key, c, o.source)
 		}
 		return st
 	}
-	if at, home := p.home(key, source); home != nil {
+	if at, home := p.home(key, o.source); home != nil {
 		home.lent = true
-		if id > home.stats.LastID && home.follow(id) == gap {
+		if from := home.stats.LastID + 1; id >= from && home.asking == nil && home.follow(id, o) == gap {
 			p.sayGap(at, home)
+			p.lose(at, home, from, nil, p.cfg.Now())
 		}
-		c.guest = source
+		c.guest = o.source
 		c.stats.Strays++
 		return stray
 	}
 	old, heard := c.source, c.heard
-	st := c.advance(id, source, now)
+	st := c.advance(id, o)
 	if st == stale {
 		return st
 	}
@@ -42,10 +40,19 @@ func (p *Plane) follow(key fleet.Key, c *cursor, id uint64, now time.Time) step 
 		p.unhome(key, old)
 		p.reclaim(key, c, old)
 	}
-	if source != 0 {
-		p.homes[speaker{key.ID, source}] = key.Rank
+	if o.source != 0 {
+		p.homes[speaker{key.ID, o.source}] = key.Rank
 	}
 	return st
+}
+
+// strayed says whether an event is of another rank's publisher.
+func (p *Plane) strayed(key fleet.Key, c *cursor, source uint64) bool {
+	if c.heard && source == c.source {
+		return false
+	}
+	_, home := p.home(key, source)
+	return home != nil
 }
 
 // home returns the other rank of a worker that a publisher is the source of, nil

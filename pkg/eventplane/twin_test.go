@@ -199,7 +199,7 @@ func (w *twin) hear(worker *twinWorker, f fact) bool {
 			worker.stats.Strays++
 			worker.guest = publisher
 			if f.id > other.stats.LastID { // ids are the publisher's
-				other.jump(f.id)
+				other.jump(f.id, false)
 			}
 			return true
 		}
@@ -234,8 +234,8 @@ func (w *twin) restart(worker *twinWorker, f fact) {
 func (w *twin) count(worker *twinWorker, f fact) bool {
 	switch last := worker.stats.LastID; {
 	case f.id > last:
-		worker.jump(f.id)
-	case f.id == last && f.id != 1:
+		worker.jump(f.id, f.kind == "cleared")
+	case f.id == last && f.id != 1 || worker.publisher != 0: // from 1.3 on, a new process has a new publisher
 		worker.stats.Duplicates++
 		return false
 	default:
@@ -244,12 +244,17 @@ func (w *twin) count(worker *twinWorker, f fact) bool {
 	return true
 }
 
-// jump moves ahead, be it by one or more.
-func (w *twinWorker) jump(id uint64) {
+// jump moves ahead, be it by one or more. What was lost does not matter when the
+// worker holds nothing any more.
+func (w *twinWorker) jump(id uint64, cleared bool) {
 	s := &w.stats
 	if missed := id - s.LastID - 1; missed > 0 {
 		s.Gaps++
 		s.Missed += missed
+		if len(w.held) > 0 && !cleared { // nobody can tell what it holds now
+			s.GivenUp++
+			clear(w.held)
+		}
 	}
 	s.LastID = id
 }
@@ -395,7 +400,11 @@ func (w *twin) check(t testingT, r *rig) {
 	if diff := cmp.Diff(want, r.index.Stats()); diff != "" {
 		t.Errorf("index counters (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(stats, r.plane.Workers()); diff != "" {
+	workers := r.plane.Workers()
+	for k, s := range workers {
+		workers[k] = counted(s)
+	}
+	if diff := cmp.Diff(stats, workers); diff != "" {
 		t.Errorf("counters of workers (-want +got):\n%s", diff)
 	}
 }

@@ -140,7 +140,7 @@ func TestOtherSubjects(t *testing.T) {
 	for _, subject := range []string{
 		"namespace.dynamo.kv_metrics", "namespace.dynamo.component.backend.active_sequences_events",
 		"namespace.dynamo.component.backend.endpoint.generate.kv_metrics", "namespace.dynamo.kv-events",
-		"namespace-dynamo-component-backend-kv-events.kv-events", "x.dynamo.component.backend.kv-events",
+		"x.dynamo.component.backend.kv-events",
 		"namespace.dynamo.component.backend.kv-events.x",
 	} {
 		publish(t, conn, subject, encode(t, dynamo.Gen12, stored(fleet.Key{ID: 1}, 1, 1)))

@@ -1,0 +1,501 @@
+package eventplane
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+)
+
+// Recoverer asks workers what they hold (dynamo.md 1.9).
+type Recoverer interface {
+	// Workers returns the workers that can be asked. The plane asks those that it
+	// does not know.
+	Workers() []fleet.Key
+	// CanAsk says whether a worker can be asked. It is called with the plane's lock
+	// held, and must not call the plane.
+	CanAsk(fleet.Key) bool
+	// Ask asks for the events of a worker from one on, or for all that it holds
+	// when that is 0. The worker may answer with all anyway.
+	Ask(ctx context.Context, k fleet.Key, from uint64) (Recovered, error)
+}
+
+// Recovered is what a worker answers.
+type Recovered struct {
+	All    bool            // Events are all that it holds, and their ids mean nothing
+	Events []kvevent.Event // in order
+	LastID uint64          // of the newest event that the answer covers
+}
+
+// Limits of asking. Dynamo's own routers try 8 times; we give up sooner, since a
+// worker that is given up is routed to all the same, and asked again later.
+const (
+	askTries   = 5
+	askBackoff = 100 * time.Millisecond // doubling
+	askAtOnce  = 16
+	askAgain   = time.Minute // after it was given up
+	// maxWaiting bounds the messages that wait for answers, bytes per worker. When
+	// there are more, they are dropped and the worker is asked for all.
+	maxWaiting = 16 << 20
+)
+
+// asking is a question to a worker.
+type asking struct {
+	from    uint64    // first event wanted; 0: all
+	known   bool      // that events are missing; else to make sure
+	waiting []message // events of the worker that came meanwhile
+	bytes   int       // of those
+	short   bool      // the answer does not reach to what waits
+	again   bool      // an answer may be older than what came meanwhile, or some of it was dropped: ask for all
+}
+
+// lose deals with events of a worker that did not come, the first of them with id
+// from; 1 means that none did. m is the message that shows it, nil when it is of
+// another rank. It reports whether the message waits for the worker's answer. Its
+// caller holds the locks.
+func (p *Plane) lose(key fleet.Key, c *cursor, from uint64, m *message, now time.Time) (waits bool) {
+	id := c.stats.LastID
+	if from > 1 {
+		c.stats.LastID = from - 1
+	} else {
+		c.known, c.stats.LastID = false, 0
+	}
+	if c.asking != nil { // catching up, and the answer was not enough
+		c.asking.from, c.asking.short, c.asking.known = from, true, true
+		return true
+	}
+	if !p.canAsk(key) {
+		c.stats.LastID, c.known = id, true
+		p.giveUp(key, c, now, "the worker names no recovery endpoint")
+		return false
+	}
+	p.ask(key, c, from, true, now)
+	if m != nil {
+		c.asking.add(m)
+	}
+	return true
+}
+
+func (p *Plane) canAsk(key fleet.Key) bool { return p.cfg.Recover != nil && p.cfg.Recover.CanAsk(key) }
+
+// ask begins to ask a worker. Its caller holds the locks.
+func (p *Plane) ask(key fleet.Key, c *cursor, from uint64, known bool, now time.Time) {
+	c.asking = &asking{from: from, known: known}
+	c.enter(Resyncing, now)
+	if known && from > 1 {
+		p.hide(key, true)
+	}
+	p.due = append(p.due, key)
+	select {
+	case p.asks <- struct{}{}:
+	default:
+	}
+}
+
+// hide makes lookups credit a worker with nothing, or again with what it holds.
+func (p *Plane) hide(key fleet.Key, hidden bool) {
+	if !hidden {
+		p.cfg.Index.Show(key)
+		return
+	}
+	if err := p.cfg.Index.Hide(key); err != nil {
+		p.say(slog.LevelError, "a worker's events cannot be kept", "worker_id", key.ID, "rank", key.Rank, "error", err)
+	}
+}
+
+// overtakes says whether an event makes the question to its worker superfluous, and
+// ends that: the worker holds nothing any more, or its process is another.
+func (p *Plane) overtakes(c *cursor, ev *kvevent.Event, m *message) bool {
+	key, o := keyOf(ev), m.origin(ev.WorkerID)
+	if p.strayed(key, c, o.source) || c.heard && o.source != c.source && c.outlived(o) {
+		return false
+	}
+	switch {
+	case c.heard && o.source != c.source:
+	case ev.Kind == kvevent.Cleared:
+		c.stats.LastID = ev.ID - 1 // all between was counted, and is void
+	default:
+		return false
+	}
+	p.endAsking(key, c)
+	return true
+}
+
+func (p *Plane) endAsking(key fleet.Key, c *cursor) {
+	c.asking = nil
+	p.hide(key, false)
+}
+
+// wait keeps a message until the worker has answered.
+func (p *Plane) wait(c *cursor, ev *kvevent.Event, m *message, keep bool) {
+	if !keep {
+		c.stats.Refused++
+		c.skipped = true
+		return
+	}
+	if ev.Kind == kvevent.Cleared {
+		return
+	}
+	c.asking.add(m)
+}
+
+func (a *asking) add(m *message) {
+	if n := len(a.waiting); n > 0 && &a.waiting[n-1].data[0] == &m.data[0] {
+		return // for another of its events
+	}
+	if a.bytes += len(m.data); a.bytes > maxWaiting {
+		a.waiting, a.bytes, a.again = nil, 0, true
+		return
+	}
+	a.waiting = append(a.waiting, *m)
+}
+
+// resync asks the workers that are due, until ctx ends.
+func (p *Plane) resync(ctx context.Context) {
+	var asks errgroup.Group
+	asks.SetLimit(askAtOnce)
+	defer asks.Wait() //nolint:errcheck // they return none
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.asks:
+		}
+		for _, key := range p.takeDue() {
+			asks.Go(func() error {
+				p.resyncWorker(ctx, key)
+				return nil
+			})
+		}
+	}
+}
+
+func (p *Plane) takeDue() []fleet.Key {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	due := p.due
+	p.due = nil
+	return due
+}
+
+// errBehind is the error of a worker that answers with fewer events than it told
+// before: its process is another one.
+var errBehind = errors.New("the worker has fewer events than it told of")
+
+// resyncWorker asks a worker until it is known what it holds, or gives it up.
+func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
+	c, a, from := p.question(key)
+	if a == nil {
+		return
+	}
+	var err error
+	for try := range askTries {
+		if try > 0 && !pause(ctx, askBackoff<<(try-1)) {
+			return
+		}
+		var answer Recovered
+		if answer, err = p.cfg.Recover.Ask(ctx, key, from); err == nil {
+			from, err = p.install(key, c, a, from, answer)
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errBehind) || from == 1 {
+			from = 0
+		}
+	}
+	p.fail(key, c, a, err)
+}
+
+// question returns what is to be asked about a worker; a nil one when that is no
+// longer wanted.
+func (p *Plane) question(key fleet.Key) (*cursor, *asking, uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.workers[key]
+	if c == nil || c.asking == nil {
+		return nil, nil, 0
+	}
+	from := c.asking.from
+	if from == 1 {
+		from = 0
+	}
+	return c, c.asking, from
+}
+
+// current says whether a question still stands. Its caller holds the lock.
+func (p *Plane) current(key fleet.Key, c *cursor, a *asking) bool {
+	return c.asking == a && p.workers[key] == c
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// errAgain is the error of an answer that is not enough.
+var errAgain = errors.New("the answer does not reach to the events that came after it")
+
+// install takes an answer into the index, and then what waited for it. The error
+// says why the worker is to be asked again, and from where.
+func (p *Plane) install(key fleet.Key, c *cursor, a *asking, from uint64, r Recovered) (uint64, error) {
+	l := p.laneOf(key.ID)
+	if !r.All && r.LastID+1 < from {
+		return 0, errBehind
+	}
+	if r.All && !p.under(l, key, c, a, func() { p.cfg.Index.Clear(key) }) {
+		return 0, nil
+	}
+	told := uint64(0)
+	var failed error
+	for i := range r.Events {
+		ev := &r.Events[i]
+		if !r.All && ev.ID < from {
+			continue
+		}
+		ev.AllRanks = false // the other ranks are told of it on their own
+		if !p.under(l, key, c, a, func() { failed = p.applyTold(ev) }) {
+			return 0, nil
+		}
+		if failed != nil {
+			return 0, failed
+		}
+		told++
+	}
+	p.noteAnswer(key, c, a, r, told)
+	return p.catchUp(l, key, c, a)
+}
+
+// applyTold applies an event of an answer.
+func (p *Plane) applyTold(ev *kvevent.Event) error {
+	if ev.Tier >= kvevent.NumTiers {
+		return nil
+	}
+	return p.cfg.Index.Apply(ev)
+}
+
+// under calls f with the lane of a worker at rest, if a question still stands.
+func (p *Plane) under(l *lane, key fleet.Key, c *cursor, a *asking, f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.mu.Lock()
+	ok := p.current(key, c, a)
+	p.mu.Unlock()
+	if ok {
+		f()
+	}
+	return ok
+}
+
+func (p *Plane) noteAnswer(key fleet.Key, c *cursor, a *asking, r Recovered, told uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.current(key, c, a) {
+		return
+	}
+	if r.All {
+		c.stats.Resyncs++
+	} else {
+		c.stats.Recovered += told
+	}
+	c.live, c.answered = c.stats.LastID, r.LastID
+	c.known, c.stats.LastID = true, r.LastID
+	c.turning, c.skipped = 0, false
+}
+
+// catchUp takes in what waited for an answer, and ends the question when nothing
+// does.
+func (p *Plane) catchUp(l *lane, key fleet.Key, c *cursor, a *asking) (uint64, error) {
+	d := &dynamo.Decoder{}
+	for {
+		done, from, err := p.catchUpOne(l, d, key, c, a)
+		if done || err != nil {
+			return from, err
+		}
+	}
+}
+
+func (p *Plane) catchUpOne(l *lane, d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking) (done bool, from uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.mu.Lock()
+	switch {
+	case !p.current(key, c, a):
+		done = true
+	case a.again:
+		a.again, a.waiting, a.bytes = false, nil, 0
+		err = errAgain
+	case len(a.waiting) == 0:
+		done = true
+		p.endAsking(key, c)
+		c.enter(Synced, p.cfg.Now())
+		c.retry = time.Time{}
+	}
+	if done || err != nil {
+		p.mu.Unlock()
+		return done, 0, err
+	}
+	m := a.waiting[0]
+	a.waiting, a.bytes = a.waiting[1:], a.bytes-len(m.data)
+	p.mu.Unlock()
+
+	if p.retake(d, key, c, a, m) {
+		return false, 0, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.waiting, a.bytes = append([]message{m}, a.waiting...), a.bytes+len(m.data)
+	return false, a.from, errAgain
+}
+
+// retake takes in the events of a worker in a message that waited, and reports
+// whether it could: not when events before them are missing. Its caller holds the
+// lock of the worker's lane.
+func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m message) bool {
+	a.short = false
+	// A message that waits was read before: its errors are counted.
+	_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
+		if keyOf(ev) != key || a.short || ev.Kind == kvevent.Cleared {
+			return // what was cleared was not waited with
+		}
+		e := d.Envelope()
+		m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
+		p.mu.Lock()
+		use := p.decide(c, ev, &m, true)
+		p.mu.Unlock()
+		p.use(ev, use)
+	})
+	return !a.short
+}
+
+// fail ends a question that the worker did not answer. A worker of which no event
+// is known to be missing keeps its blocks.
+func (p *Plane) fail(key fleet.Key, c *cursor, a *asking, err error) {
+	l := p.laneOf(key.ID)
+	l.mu.Lock()
+	p.mu.Lock()
+	if p.current(key, c, a) {
+		now := p.cfg.Now()
+		p.endAsking(key, c)
+		p.sayUnanswered(key, c, err)
+		if a.known {
+			p.giveUp(key, c, now, "the worker does not answer")
+			c.known = false // the next event begins anew
+		} else {
+			c.enter(Suspect, now)
+		}
+		c.retry = now.Add(askAgain)
+		p.mu.Unlock()
+		p.applyWaiting(key, a.waiting)
+		p.mu.Lock()
+	}
+	said := p.takeSayings()
+	p.mu.Unlock()
+	l.mu.Unlock()
+	p.log(said)
+}
+
+// applyWaiting takes in the events of a worker in messages that waited in vain. Its
+// caller holds the lock of the worker's lane.
+func (p *Plane) applyWaiting(key fleet.Key, waiting []message) {
+	d := &dynamo.Decoder{}
+	for _, m := range waiting {
+		_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
+			if keyOf(ev) == key && ev.Kind != kvevent.Cleared {
+				e := d.Envelope()
+				m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
+				p.apply(ev, &m)
+			}
+		})
+	}
+}
+
+// sayUnanswered says once per worker that it does not answer.
+func (p *Plane) sayUnanswered(key fleet.Key, c *cursor, err error) {
+	if !c.toldUnanswered {
+		c.toldUnanswered = true
+		p.say(slog.LevelWarn, "a worker could not be asked what it holds; it is asked again every minute",
+			"worker_id", key.ID, "rank", key.Rank, "error", err)
+	}
+}
+
+// giveUp forgets what a worker held, because it cannot be known what it does now.
+// What it stores from here on counts. Its caller holds the locks.
+func (p *Plane) giveUp(key fleet.Key, c *cursor, now time.Time, why string) {
+	held := 0
+	for _, n := range p.cfg.Index.Held(key) {
+		held += n
+	}
+	c.turning = held
+	if held > 0 {
+		c.stats.GivenUp++
+		p.cfg.Index.Clear(key)
+		p.cfg.Lost(key)
+	}
+	c.enter(Partial, now)
+	if c.stats.Gaps > 0 && !c.toldPartial {
+		c.toldPartial = true
+		p.say(slog.LevelWarn, "what a worker holds is not known; it is credited with what it stores from now on, until its cache has turned over",
+			"worker_id", key.ID, "rank", key.Rank, "forgotten_blocks", held, "reason", why)
+	}
+}
+
+// turn follows a partial worker's cache as it turns over: once it has stored as
+// many blocks as it held, what is left of those before does not count for much.
+func (p *Plane) turn(c *cursor, ev *kvevent.Event, now time.Time) {
+	if c.stats.State != Partial || ev.Kind != kvevent.Stored || c.turning == 0 {
+		return
+	}
+	if c.turning -= len(ev.Blocks); c.turning <= 0 {
+		c.turning = 0
+		c.enter(Synced, now)
+	}
+}
+
+// suspectAll makes sure of all workers, since events of any may have been lost: it
+// asks those that answer, and waits for the next event of the others.
+func (p *Plane) suspectAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.cfg.Now()
+	for key, c := range p.workers {
+		switch {
+		case c.asking != nil || !c.known || c.stats.State == Partial || !p.cfg.Known(key):
+		case p.canAsk(key):
+			p.ask(key, c, c.stats.LastID+1, false, now)
+		default:
+			c.enter(Suspect, now)
+		}
+	}
+}
+
+// askNew asks the workers that were not heard of yet, and again those that were
+// given up a while ago.
+func (p *Plane) askNew() {
+	if p.cfg.Recover == nil {
+		return
+	}
+	keys := p.cfg.Recover.Workers()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.cfg.Now()
+	for _, key := range keys {
+		c := p.cursor(key)
+		if c.asking == nil && (!c.known && c.retry.IsZero() || !c.retry.IsZero() && !now.Before(c.retry)) {
+			c.retry = time.Time{}
+			p.ask(key, c, 1, true, now)
+		}
+	}
+}
