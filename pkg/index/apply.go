@@ -167,7 +167,7 @@ func (x *Index) storePiece(at *insertion, blocks []kvevent.Block, w *work) int {
 func (x *Index) link(at *insertion, w *work, n int) int {
 	r, t := at.rank, at.tier
 	if !r.opened {
-		r.column, r.opened = x.tree.open(r.slot), true
+		r.open(x.tree)
 	}
 	x.tree.sweep(sweepStep)
 	if at.depth == 0 && at.parent != 0 {

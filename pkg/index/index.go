@@ -66,8 +66,9 @@ type Index struct {
 
 // rank is the index's side of one worker.
 type rank struct {
-	slot  Slot
-	total atomic.Int64 // entries on all tiers
+	slot   Slot
+	total  atomic.Int64 // entries on all tiers
+	hidden atomic.Bool  // written with mu held
 
 	mu     sync.Mutex
 	gone   bool  // dropped

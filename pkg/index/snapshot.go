@@ -278,7 +278,7 @@ func (l *loader) stretch(r *rank) error {
 		l.chains[i] = block.Chain(binary.LittleEndian.Uint64(b[8*i:]))
 	}
 	if !r.opened {
-		r.column, r.opened = l.tree.open(0), true
+		r.open(l.tree)
 	}
 	for t := range kvevent.Tier(kvevent.NumTiers) {
 		if tiers>>t&1 == 1 && !l.place(r, t, int(depth)) {
@@ -384,6 +384,7 @@ func (x *Index) adopt(l *loader) error {
 		x.counters.entries.Add(from.total.Load())
 		if r.opened {
 			l.tree.columns.slots[r.column] = r.slot
+			l.tree.columns.show(r.column, !r.hidden.Load())
 		}
 	}
 	x.lock.Lock()

@@ -12,7 +12,7 @@ import (
 type columns struct {
 	slots []Slot   // of every column ever given out
 	taken []uint64 // given out and not swept
-	live  []uint64
+	live  []uint64 // given out to workers that lookups credit
 	dead  []uint64 // left, not swept yet
 	left  int      // bits in dead
 

@@ -148,6 +148,8 @@ type machine struct {
 	index *index.Index
 	twin  *twin
 	match index.Match // reused from lookup to lookup, as decisions do
+	// hidden are the workers that lookups must not credit.
+	hidden map[fleet.Key]bool
 }
 
 // newMachine registers idle workers between the hot ones, so that the hot ones'
@@ -274,7 +276,11 @@ func (m *machine) check(t *rapid.T) {
 			if !ok {
 				continue
 			}
-			if got, want := m.match.Depth(slot), m.twin.depth(k, prompt); got != want {
+			want := m.twin.depth(k, prompt)
+			if m.hidden[k] {
+				want = index.Depth{}
+			}
+			if got := m.match.Depth(slot); got != want {
 				t.Fatalf("prompt %v: worker %v holds %+v, want %+v", prompt, k, got, want)
 			}
 		}
