@@ -11,41 +11,35 @@ import (
 	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
-// readTokens appends the token ids of an array to dst.
+// readTokens appends the token ids of an array to dst. They are most of a message,
+// so the usual encodings are read here.
 func readTokens(dst []uint32, b []byte) ([]uint32, []byte, error) {
 	n, b, err := msgpack.ReadArray(b)
 	if err != nil {
 		return dst, nil, err
 	}
-	dst = slices.Grow(dst, int(n))
-	for range n {
-		if len(b) < 5 {
-			var t uint32
-			if t, b, err = msgpack.ReadUint32(b); err != nil {
-				return dst, nil, err
+	first := len(dst)
+	dst = slices.Grow(dst, int(n))[:first+int(n)]
+	tokens := dst[first:]
+	for i := range tokens {
+		if len(b) >= 5 { // the longest of them
+			switch tag := b[0]; {
+			case tag == 0xcd:
+				tokens[i] = uint32(binary.BigEndian.Uint16(b[1:]))
+				b = b[3:]
+				continue
+			case tag == 0xce:
+				tokens[i] = binary.BigEndian.Uint32(b[1:])
+				b = b[5:]
+				continue
+			case tag < 0x80:
+				tokens[i] = uint32(tag)
+				b = b[1:]
+				continue
 			}
-			dst = append(dst, t)
-			continue
 		}
-		switch tag := b[0]; {
-		case tag == 0xcd:
-			dst = append(dst, uint32(binary.BigEndian.Uint16(b[1:])))
-			b = b[3:]
-		case tag == 0xce:
-			dst = append(dst, binary.BigEndian.Uint32(b[1:]))
-			b = b[5:]
-		case tag < 0x80:
-			dst = append(dst, uint32(tag))
-			b = b[1:]
-		case tag == 0xcc:
-			dst = append(dst, uint32(b[1]))
-			b = b[2:]
-		default:
-			var t uint32
-			if t, b, err = msgpack.ReadUint32(b); err != nil {
-				return dst, nil, err
-			}
-			dst = append(dst, t)
+		if tokens[i], b, err = msgpack.ReadUint32(b); err != nil {
+			return dst[:first+i], nil, err
 		}
 	}
 	return dst, b, nil
