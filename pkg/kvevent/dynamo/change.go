@@ -1,6 +1,7 @@
 package dynamo
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/tinylib/msgp/msgp"
@@ -68,11 +69,40 @@ func (d *Decoder) readBlocks(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	for i := range n {
+		if blk, ok := canonicalBlock(b); ok {
+			d.blocks = append(d.blocks, blk)
+			b = b[canonicalSize:]
+			continue
+		}
 		if b, err = d.readBlock(b); err != nil {
 			return nil, fmt.Errorf("%d: %w", i, err)
 		}
 	}
 	return b, nil
+}
+
+// The bytes around the two hashes of a block without media, as every release
+// writes it when the hashes need 64 bits.
+const (
+	beforeEngine = "\x83\xaablock_hash\xcf"
+	beforeTokens = "\xabtokens_hash\xcf"
+	afterTokens  = "\xadmm_extra_info\xc0"
+
+	engineAt      = len(beforeEngine)
+	tokensAt      = engineAt + 8 + len(beforeTokens)
+	canonicalSize = tokensAt + 8 + len(afterTokens)
+)
+
+// canonicalBlock reads a block at a glance: most of a message is such blocks.
+func canonicalBlock(b []byte) (blk kvevent.Block, ok bool) {
+	if len(b) < canonicalSize || string(b[:engineAt]) != beforeEngine ||
+		string(b[engineAt+8:tokensAt]) != beforeTokens || string(b[tokensAt+8:canonicalSize]) != afterTokens {
+		return kvevent.Block{}, false
+	}
+	return kvevent.Block{
+		Engine: kvevent.EngineHash(binary.BigEndian.Uint64(b[engineAt:])),
+		Hash:   block.Hash(binary.BigEndian.Uint64(b[tokensAt:])),
+	}, true
 }
 
 // readBlock reads one block of a stored change.

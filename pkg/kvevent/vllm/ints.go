@@ -67,9 +67,6 @@ var errNoDigest = errors.New("an empty digest")
 // readHash reads an engine's hash: an integer, whose bits count when it is
 // negative, or a digest, whose low 64 bits count, big-endian (engines.md 1.1).
 func readHash(b []byte) (kvevent.EngineHash, []byte, error) {
-	if len(b) > 8 && b[0] == 0xcf {
-		return kvevent.EngineHash(binary.BigEndian.Uint64(b[1:])), b[9:], nil
-	}
 	if msgp.NextType(b) != msgp.BinType {
 		h, rest, err := msgpack.ReadHash(b)
 		return kvevent.EngineHash(h), rest, err

@@ -4,6 +4,7 @@
 package msgpack
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -149,6 +150,9 @@ func ReadUint32(b []byte) (uint32, []byte, error) {
 // ReadHash reads a 64-bit hash. A writer that holds hashes in signed integers
 // gives half of them as negative numbers: the bits are what counts.
 func ReadHash(b []byte) (uint64, []byte, error) {
+	if len(b) > 8 && b[0] == 0xcf { // as most of them are
+		return binary.BigEndian.Uint64(b[1:]), b[9:], nil
+	}
 	if msgp.NextType(b) == msgp.IntType {
 		i, rest, err := msgp.ReadInt64Bytes(b)
 		return uint64(i), rest, Short(err)
