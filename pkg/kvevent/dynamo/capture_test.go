@@ -46,7 +46,7 @@ func readCapture(t testing.TB, name string) []captureLine {
 
 // zmqBody returns topic and envelope of a message of the ZMQ plane (dynamo.md
 // 1.3): four frames, the last one a version byte, a length and the envelope.
-func zmqBody(t *testing.T, raw json.RawMessage) (topic string, envelope []byte) {
+func zmqBody(t testing.TB, raw json.RawMessage) (topic string, envelope []byte) {
 	t.Helper()
 	var frames [][]byte
 	if err := json.Unmarshal(raw, &frames); err != nil {
@@ -278,7 +278,7 @@ func TestCaptures(t *testing.T) {
 }
 
 // kvMessage returns body and scope of a line that is a kv-events message.
-func kvMessage(t *testing.T, l captureLine) (msg []byte, scope Scope, ok bool) {
+func kvMessage(t testing.TB, l captureLine) (msg []byte, scope Scope, ok bool) {
 	t.Helper()
 	if l.Subject == "" {
 		var first []string

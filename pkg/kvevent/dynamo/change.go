@@ -1,28 +1,30 @@
 package dynamo
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // readStored reads a stored change.
 func (d *Decoder) readStored(b []byte) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	e := &d.event
 	hasBlocks := false
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, storedFields); err != nil {
+		if f, b, err = l.Field(b, i, storedFields); err != nil {
 			return nil, err
 		}
-		if !l.keyed && i == storedStart && msgp.NextType(b) == msgp.ArrayType {
+		if !l.Keyed && i == storedStart && msgp.NextType(b) == msgp.ArrayType {
 			f = storedBlocks // positional, from before start_position
 		}
 		switch f {
@@ -30,7 +32,7 @@ func (d *Decoder) readStored(b []byte) ([]byte, error) {
 			e.Parent, e.HasParent = 0, !msgp.IsNil(b)
 			if e.HasParent {
 				var h uint64
-				h, b, err = readHash(b)
+				h, b, err = msgpack.ReadHash(b)
 				e.Parent = kvevent.EngineHash(h)
 			} else {
 				b = b[1:]
@@ -38,7 +40,7 @@ func (d *Decoder) readStored(b []byte) ([]byte, error) {
 		case storedStart:
 			e.Start, e.HasStart = 0, !msgp.IsNil(b)
 			if e.HasStart {
-				e.Start, b, err = readUint32(b)
+				e.Start, b, err = msgpack.ReadUint32(b)
 			} else {
 				b = b[1:]
 			}
@@ -47,10 +49,10 @@ func (d *Decoder) readStored(b []byte) ([]byte, error) {
 			hasBlocks = true
 		default:
 			d.stats.UnknownFields++
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 		}
 		if err != nil {
-			return nil, fieldError(storedFields, f, err)
+			return nil, msgpack.FieldError(storedFields, f, err)
 		}
 	}
 	if !hasBlocks {
@@ -62,11 +64,16 @@ func (d *Decoder) readStored(b []byte) ([]byte, error) {
 // readBlocks reads the blocks of a stored change.
 func (d *Decoder) readBlocks(b []byte) ([]byte, error) {
 	d.blocks, d.media, d.offsets = d.blocks[:0], d.media[:0], d.offsets[:0]
-	n, b, err := readArray(b)
+	n, b, err := msgpack.ReadArray(b)
 	if err != nil {
 		return nil, err
 	}
 	for i := range n {
+		if blk, ok := canonicalBlock(b); ok {
+			d.blocks = append(d.blocks, blk)
+			b = b[canonicalSize:]
+			continue
+		}
 		if b, err = d.readBlock(b); err != nil {
 			return nil, fmt.Errorf("%d: %w", i, err)
 		}
@@ -74,26 +81,50 @@ func (d *Decoder) readBlocks(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+// The bytes around the two hashes of a block without media, as every release
+// writes it when the hashes need 64 bits.
+const (
+	beforeEngine = "\x83\xaablock_hash\xcf"
+	beforeTokens = "\xabtokens_hash\xcf"
+	afterTokens  = "\xadmm_extra_info\xc0"
+
+	engineAt      = len(beforeEngine)
+	tokensAt      = engineAt + 8 + len(beforeTokens)
+	canonicalSize = tokensAt + 8 + len(afterTokens)
+)
+
+// canonicalBlock reads a block at a glance: most of a message is such blocks.
+func canonicalBlock(b []byte) (blk kvevent.Block, ok bool) {
+	if len(b) < canonicalSize || string(b[:engineAt]) != beforeEngine ||
+		string(b[engineAt+8:tokensAt]) != beforeTokens || string(b[tokensAt+8:canonicalSize]) != afterTokens {
+		return kvevent.Block{}, false
+	}
+	return kvevent.Block{
+		Engine: kvevent.EngineHash(binary.BigEndian.Uint64(b[engineAt:])),
+		Hash:   block.Hash(binary.BigEndian.Uint64(b[tokensAt:])),
+	}, true
+}
+
 // readBlock reads one block of a stored change.
 func (d *Decoder) readBlock(b []byte) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	var engine, tokens uint64
 	var hasEngine, hasTokens bool
 	firstMedia := len(d.media)
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, blockFields); err != nil {
+		if f, b, err = l.Field(b, i, blockFields); err != nil {
 			return nil, err
 		}
 		switch f {
 		case blockEngine:
-			engine, b, err = readHash(b)
+			engine, b, err = msgpack.ReadHash(b)
 			hasEngine = true
 		case blockTokens:
-			tokens, b, err = readHash(b)
+			tokens, b, err = msgpack.ReadHash(b)
 			hasTokens = true
 		case blockMedia:
 			d.media = d.media[:firstMedia]
@@ -104,10 +135,10 @@ func (d *Decoder) readBlock(b []byte) ([]byte, error) {
 			}
 		default:
 			d.stats.UnknownFields++
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 		}
 		if err != nil {
-			return nil, fieldError(blockFields, f, err)
+			return nil, msgpack.FieldError(blockFields, f, err)
 		}
 	}
 	if !hasEngine || !hasTokens {
@@ -120,30 +151,30 @@ func (d *Decoder) readBlock(b []byte) ([]byte, error) {
 // readMedia reads the multimodal objects of the block being read.
 func (d *Decoder) readMedia(b []byte) ([]byte, error) {
 	firstMedia := len(d.media)
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, mediaFields); err != nil {
+		if f, b, err = l.Field(b, i, mediaFields); err != nil {
 			return nil, err
 		}
 		if f < 0 {
 			d.stats.UnknownFields++
-			if b, err = skip(b); err != nil {
+			if b, err = msgpack.Skip(b); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		d.media = d.media[:firstMedia]
 		var n uint32
-		if n, b, err = readArray(b); err != nil {
-			return nil, fieldError(mediaFields, f, err)
+		if n, b, err = msgpack.ReadArray(b); err != nil {
+			return nil, msgpack.FieldError(mediaFields, f, err)
 		}
 		for range n {
 			if b, err = d.readObject(b); err != nil {
-				return nil, fieldError(mediaFields, f, err)
+				return nil, msgpack.FieldError(mediaFields, f, err)
 			}
 		}
 	}
@@ -152,29 +183,29 @@ func (d *Decoder) readMedia(b []byte) ([]byte, error) {
 
 // readObject reads one multimodal object of the block being read.
 func (d *Decoder) readObject(b []byte) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	m := kvevent.Media{Block: len(d.blocks)}
 	hasHash := false
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, objectFields); err != nil {
+		if f, b, err = l.Field(b, i, objectFields); err != nil {
 			return nil, err
 		}
 		switch f {
 		case objectHash:
-			m.Hash, b, err = readHash(b)
+			m.Hash, b, err = msgpack.ReadHash(b)
 			hasHash = true
 		case objectOffsets:
 			m.Offsets, b, err = d.readOffsets(b)
 		default:
 			d.stats.UnknownFields++
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 		}
 		if err != nil {
-			return nil, fieldError(objectFields, f, err)
+			return nil, msgpack.FieldError(objectFields, f, err)
 		}
 	}
 	if !hasHash {
@@ -187,7 +218,7 @@ func (d *Decoder) readObject(b []byte) ([]byte, error) {
 // readOffsets reads the token ranges of a multimodal object. All ranges of an
 // event share one buffer.
 func (d *Decoder) readOffsets(b []byte) ([][2]uint32, []byte, error) {
-	n, b, err := readArray(b)
+	n, b, err := msgpack.ReadArray(b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -195,14 +226,14 @@ func (d *Decoder) readOffsets(b []byte) ([][2]uint32, []byte, error) {
 	for range n {
 		var pair [2]uint32
 		var two uint32
-		if two, b, err = readArray(b); err != nil {
+		if two, b, err = msgpack.ReadArray(b); err != nil {
 			return nil, nil, err
 		}
 		if two != 2 {
 			return nil, nil, errOffsets
 		}
 		for i := range pair {
-			if pair[i], b, err = readUint32(b); err != nil {
+			if pair[i], b, err = msgpack.ReadUint32(b); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -216,19 +247,19 @@ func (d *Decoder) readOffsets(b []byte) ([][2]uint32, []byte, error) {
 
 // readRemoved reads a removed change.
 func (d *Decoder) readRemoved(b []byte) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	hasHashes := false
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, removedFields); err != nil {
+		if f, b, err = l.Field(b, i, removedFields); err != nil {
 			return nil, err
 		}
 		if f < 0 {
 			d.stats.UnknownFields++
-			if b, err = skip(b); err != nil {
+			if b, err = msgpack.Skip(b); err != nil {
 				return nil, err
 			}
 			continue
@@ -236,13 +267,13 @@ func (d *Decoder) readRemoved(b []byte) ([]byte, error) {
 		hasHashes = true
 		d.gone = d.gone[:0]
 		var n uint32
-		if n, b, err = readArray(b); err != nil {
-			return nil, fieldError(removedFields, f, err)
+		if n, b, err = msgpack.ReadArray(b); err != nil {
+			return nil, msgpack.FieldError(removedFields, f, err)
 		}
 		for range n {
 			var h uint64
-			if h, b, err = readHash(b); err != nil {
-				return nil, fieldError(removedFields, f, err)
+			if h, b, err = msgpack.ReadHash(b); err != nil {
+				return nil, msgpack.FieldError(removedFields, f, err)
 			}
 			d.gone = append(d.gone, kvevent.EngineHash(h))
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // ErrTopic is the error of a message that is not about KV events.
@@ -140,52 +141,44 @@ type envelopeBody struct {
 // readEnvelope reads a whole message into e. On an error e holds what came
 // before it; of a payload that is cut short, the part that is there.
 func (d *Decoder) readEnvelope(b []byte, e *envelopeBody) error {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return err
 	}
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, envelopeFields); err != nil {
+		if f, b, err = l.Field(b, i, envelopeFields); err != nil {
 			return err
 		}
 		switch f {
 		case envPublisher:
-			e.PublisherID, b, err = readUint(b)
+			e.PublisherID, b, err = msgpack.ReadUint(b)
 		case envSequence:
-			e.Sequence, b, err = readUint(b)
+			e.Sequence, b, err = msgpack.ReadUint(b)
 		case envPublishedAt:
-			e.PublishedAt, b, err = readUint(b)
+			e.PublishedAt, b, err = msgpack.ReadUint(b)
 		case envTopic:
 			var word []byte
-			if word, b, err = readWord(b); err == nil {
+			if word, b, err = msgpack.ReadWord(b); err == nil {
 				e.Topic = d.intern(word)
 			}
 		case envPayload:
 			if e.payload != nil {
-				return fieldError(envelopeFields, f, errTwice)
+				return msgpack.FieldError(envelopeFields, f, errTwice)
 			}
 			e.payload, b, err = d.readPayloadBytes(b)
 		default:
 			d.stats.UnknownFields++
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 		}
 		if err != nil {
-			return fieldError(envelopeFields, f, err)
+			return msgpack.FieldError(envelopeFields, f, err)
 		}
 	}
 	if len(b) > 0 {
 		return fmt.Errorf("%d bytes follow it", len(b))
 	}
 	return nil
-}
-
-// fieldError names the field that an error is about.
-func fieldError(names []string, f int, err error) error {
-	if f < 0 {
-		return fmt.Errorf("unknown field: %w", err)
-	}
-	return fmt.Errorf("%s: %w", names[f], err)
 }
 
 // readPayloadBytes reads the payload's own encoding: bin, or an array of small
@@ -196,21 +189,21 @@ func (d *Decoder) readPayloadBytes(b []byte) (payload, rest []byte, err error) {
 	case msgp.BinType:
 		n, b, err := msgp.ReadBytesHeader(b)
 		if err != nil {
-			return nil, nil, short(err)
+			return nil, nil, msgpack.Short(err)
 		}
 		if uint64(n) > uint64(len(b)) {
-			return b, nil, errShort
+			return b, nil, msgpack.ErrShort
 		}
 		return b[:n:n], b[n:], nil
 	case msgp.ArrayType:
 		n, b, err := msgp.ReadArrayHeaderBytes(b)
 		if err != nil {
-			return nil, nil, short(err)
+			return nil, nil, msgpack.Short(err)
 		}
 		d.payload = d.payload[:0]
 		for range n {
 			var u uint64
-			if u, b, err = readUint(b); err != nil {
+			if u, b, err = msgpack.ReadUint(b); err != nil {
 				return d.payload, nil, err
 			}
 			if u > 255 {
@@ -221,7 +214,7 @@ func (d *Decoder) readPayloadBytes(b []byte) (payload, rest []byte, err error) {
 		return d.payload, b, nil
 	}
 	if len(b) == 0 {
-		return nil, nil, errShort
+		return nil, nil, msgpack.ErrShort
 	}
 	return nil, nil, errors.New("neither bytes nor an array")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // The example messages of dynamo.md 1.3 and 1.4, from "worker-0".
@@ -477,24 +478,24 @@ func TestBadMessages(t *testing.T) {
 	}{
 		{"empty", nil, 0, io.ErrUnexpectedEOF, "envelope"},
 		{"json", []byte(`{"worker_id":1]`), 0, errJSON, "bare event"},
-		{"integer", pack(t, 5), 0, errShape, "envelope"},
-		{"string", pack(t, "x"), 0, errShape, "envelope"},
-		{"never used byte", []byte{0xc1}, 0, errShape, "envelope"},
+		{"integer", pack(t, 5), 0, msgpack.ErrShape, "envelope"},
+		{"string", pack(t, "x"), 0, msgpack.ErrShape, "envelope"},
+		{"never used byte", []byte{0xc1}, 0, msgpack.ErrShape, "envelope"},
 		{"wrong topic", pack(t, m{{"topic", "kv_metrics"}, {"payload", ok}}), 0, ErrTopic, "kv_metrics"},
 		{"long wrong topic", pack(t, m{{"topic", strings.Repeat("x", 1<<16)}, {"payload", ok}}), 0, ErrTopic, "xxx"},
 		{"wrong topic after the payload", pack(t, m{{"payload", ok}, {"topic", "kv_metrics"}}), 0, ErrTopic, "kv_metrics"},
 		{"no topic", pack(t, m{{"payload", ok}}), 0, ErrTopic, `""`},
-		{"topic of the wrong type", pack(t, m{{"topic", 1}, {"payload", ok}}), 0, errString, "topic"},
+		{"topic of the wrong type", pack(t, m{{"topic", 1}, {"payload", ok}}), 0, msgpack.ErrString, "topic"},
 		{"no payload", pack(t, m{topic}), 0, nil, "no payload"},
 		{"nil payload", pack(t, m{topic, {"payload", nil}}), 0, nil, "payload: neither bytes nor an array"},
 		{"payload as string", pack(t, m{topic, {"payload", "x"}}), 0, nil, "payload: neither bytes nor an array"},
 		{"payload of larger integers", pack(t, m{topic, {"payload", a{256}}}), 0, nil, "more than bytes"},
-		{"payload of words", pack(t, m{topic, {"payload", a{"x"}}}), 0, errInteger, "payload"},
-		{"negative sequence", pack(t, m{topic, {"sequence", -1}, {"payload", ok}}), 0, errNegative, "sequence"},
+		{"payload of words", pack(t, m{topic, {"payload", a{"x"}}}), 0, msgpack.ErrInteger, "payload"},
+		{"negative sequence", pack(t, m{topic, {"sequence", -1}, {"payload", ok}}), 0, msgpack.ErrNegative, "sequence"},
 		{"short positional", pack(t, a{1, 2, 3, "kv-events"}), 0, nil, "no payload"},
 		{"empty payload", envelop(nil), 0, io.ErrUnexpectedEOF, "payload"},
-		{"scalar payload", envelop(pack(t, 5)), 0, errShape, "payload"},
-		{"word payload", envelop(pack(t, "cleared")), 0, errShape, "payload"},
+		{"scalar payload", envelop(pack(t, 5)), 0, msgpack.ErrShape, "payload"},
+		{"word payload", envelop(pack(t, "cleared")), 0, msgpack.ErrShape, "payload"},
 		{"two payloads", pack(t, m{topic, {"payload", ok}, {"payload", two}}), 1, errTwice, "payload"},
 		{"bytes after the envelope", append(envelop(ok), 0), 1, nil, "1 bytes follow it"},
 		{"bytes after the payload", envelop(append(slices.Clip(ok), 0xc0)), 1, errLeftovers, "payload"},

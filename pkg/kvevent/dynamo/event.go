@@ -7,6 +7,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // The fields of dynamo.md 1.4, in their positional order.
@@ -73,15 +74,15 @@ var (
 func (d *Decoder) readRouterEvent(b []byte) ([]byte, error) {
 	d.event = kvevent.Event{}
 	d.resetData()
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	var hasWorker, hasEvent bool
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if l.keyed {
-			f, b, err = l.field(b, i, routerEventFields)
+		if l.Keyed {
+			f, b, err = l.Field(b, i, routerEventFields)
 		} else {
 			f = routerPosition(i, msgp.NextType(b), hasEvent)
 		}
@@ -91,9 +92,9 @@ func (d *Decoder) readRouterEvent(b []byte) ([]byte, error) {
 		switch f {
 		case routerWorker:
 			if hasWorker {
-				return nil, fieldError(routerEventFields, f, errTwice)
+				return nil, msgpack.FieldError(routerEventFields, f, errTwice)
 			}
-			d.event.WorkerID, b, err = readUint(b)
+			d.event.WorkerID, b, err = msgpack.ReadUint(b)
 			hasWorker = true
 		case routerTier:
 			b, err = d.readTier(b)
@@ -103,13 +104,13 @@ func (d *Decoder) readRouterEvent(b []byte) ([]byte, error) {
 			b, err = d.readCacheEvent(b)
 			hasEvent = true
 		case routerSource:
-			b, err = skip(b) // known; says how the sender came to know
+			b, err = msgpack.Skip(b) // known; says how the sender came to know
 		default:
 			d.stats.UnknownFields++
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 		}
 		if err != nil {
-			return nil, fieldError(routerEventFields, f, err)
+			return nil, msgpack.FieldError(routerEventFields, f, err)
 		}
 	}
 	switch {
@@ -149,7 +150,7 @@ func (d *Decoder) readTier(b []byte) ([]byte, error) {
 	if msgp.IsNil(b) {
 		return b[1:], nil
 	}
-	word, b, err := readWord(b)
+	word, b, err := msgpack.ReadWord(b)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func (d *Decoder) readResidency(b []byte) ([]byte, error) {
 	if msgp.IsNil(b) {
 		return b[1:], nil
 	}
-	word, b, err := readWord(b)
+	word, b, err := msgpack.ReadWord(b)
 	if err == nil {
 		d.event.Residency = d.intern(word)
 	}
@@ -179,20 +180,20 @@ func (d *Decoder) readResidency(b []byte) ([]byte, error) {
 
 // readCacheEvent reads the event proper: its id, what happened, and the rank.
 func (d *Decoder) readCacheEvent(b []byte) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	var hasID, hasData bool
 	d.event.Rank = 0
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, cacheEventFields); err != nil {
+		if f, b, err = l.Field(b, i, cacheEventFields); err != nil {
 			return nil, err
 		}
 		switch f {
 		case cacheID:
-			d.event.ID, b, err = readUint(b)
+			d.event.ID, b, err = msgpack.ReadUint(b)
 			hasID = true
 		case cacheData:
 			b, err = d.readData(b)
@@ -202,14 +203,14 @@ func (d *Decoder) readCacheEvent(b []byte) ([]byte, error) {
 			if msgp.IsNil(b) {
 				b = b[1:]
 			} else {
-				d.event.Rank, b, err = readUint32(b)
+				d.event.Rank, b, err = msgpack.ReadUint32(b)
 			}
 		default:
 			d.stats.UnknownFields++
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 		}
 		if err != nil {
-			return nil, fieldError(cacheEventFields, f, err)
+			return nil, msgpack.FieldError(cacheEventFields, f, err)
 		}
 	}
 	switch {
@@ -235,7 +236,7 @@ func (d *Decoder) resetData() {
 func (d *Decoder) readData(b []byte) ([]byte, error) {
 	d.resetData()
 	if msgp.NextType(b) == msgp.StrType {
-		word, b, err := readWord(b)
+		word, b, err := msgpack.ReadWord(b)
 		if err != nil {
 			return nil, err
 		}
@@ -250,12 +251,12 @@ func (d *Decoder) readData(b []byte) ([]byte, error) {
 	}
 	n, b, err := msgp.ReadMapHeaderBytes(b)
 	if err != nil {
-		return nil, short(err)
+		return nil, msgpack.Short(err)
 	}
 	if n != 1 {
 		return nil, errData
 	}
-	word, b, err := readWord(b)
+	word, b, err := msgpack.ReadWord(b)
 	if err != nil {
 		return nil, err
 	}

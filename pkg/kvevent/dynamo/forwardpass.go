@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // ForwardPass is what one rank of an engine says after each step of its
@@ -82,26 +84,26 @@ var (
 
 // readForwardPass reads the payload of a forward-pass-metrics message.
 func (d *LoadDecoder) readForwardPass(b []byte, p *ForwardPass) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	hasWorker := false
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, passFields); err != nil {
+		if f, b, err = l.Field(b, i, passFields); err != nil {
 			return nil, err
 		}
 		switch f {
 		case passVersion:
-			p.Version, b, err = readUint32(b)
+			p.Version, b, err = msgpack.ReadUint32(b)
 		case passWorker:
 			p.WorkerID, b, err = readDecimal(b)
 			hasWorker = true
 		case passRank:
 			p.Rank, b, err = readRank(b)
 		case passCounter:
-			p.Counter, b, err = readUint(b)
+			p.Counter, b, err = msgpack.ReadUint(b)
 		case passWallTime:
 			p.WallTime, b, err = readFloat(b)
 		case passScheduled:
@@ -112,7 +114,7 @@ func (d *LoadDecoder) readForwardPass(b []byte, p *ForwardPass) ([]byte, error) 
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return nil, fieldError(passFields, f, err)
+			return nil, msgpack.FieldError(passFields, f, err)
 		}
 	}
 	if !hasWorker {
@@ -127,13 +129,13 @@ func (d *LoadDecoder) readRequests(b []byte, names []string) (Optional[Requests]
 	if msgp.IsNil(b) {
 		return Optional[Requests]{}, b[1:], nil
 	}
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return Optional[Requests]{}, nil, err
 	}
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, names); err != nil {
+		if f, b, err = l.Field(b, i, names); err != nil {
 			return Optional[Requests]{}, nil, err
 		}
 		which := f
@@ -142,24 +144,24 @@ func (d *LoadDecoder) readRequests(b []byte, names []string) (Optional[Requests]
 		}
 		switch which {
 		case requestsPrefills:
-			r.Prefills, b, err = readUint(b)
+			r.Prefills, b, err = msgpack.ReadUint(b)
 		case requestsPrefillTokens:
-			r.PrefillTokens, b, err = readUint(b)
+			r.PrefillTokens, b, err = msgpack.ReadUint(b)
 		case requestsPrefillVariance:
 			r.PrefillVariance, b, err = readFloat(b)
 		case requestsPrefillKV:
-			r.PrefillKVTokens, b, err = readUint(b)
+			r.PrefillKVTokens, b, err = msgpack.ReadUint(b)
 		case requestsDecodes:
-			r.Decodes, b, err = readUint(b)
+			r.Decodes, b, err = msgpack.ReadUint(b)
 		case requestsDecodeKV:
-			r.DecodeKVTokens, b, err = readUint(b)
+			r.DecodeKVTokens, b, err = msgpack.ReadUint(b)
 		case requestsDecodeVariance:
 			r.DecodeVariance, b, err = readFloat(b)
 		default:
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return Optional[Requests]{}, nil, fieldError(names, f, err)
+			return Optional[Requests]{}, nil, msgpack.FieldError(names, f, err)
 		}
 	}
 	return some(r), b, nil
@@ -169,9 +171,9 @@ func (d *LoadDecoder) readRequests(b []byte, names []string) (Optional[Requests]
 // integer after all.
 func readDecimal(b []byte) (uint64, []byte, error) {
 	if t := msgp.NextType(b); t == msgp.UintType || t == msgp.IntType {
-		return readUint(b)
+		return msgpack.ReadUint(b)
 	}
-	word, rest, err := readWord(b)
+	word, rest, err := msgpack.ReadWord(b)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -191,16 +193,16 @@ func readFloat(b []byte) (float64, []byte, error) {
 	switch msgp.NextType(b) {
 	case msgp.Float64Type, msgp.Float32Type:
 		f, rest, err := msgp.ReadFloat64Bytes(b)
-		return f, rest, short(err)
+		return f, rest, msgpack.Short(err)
 	case msgp.UintType:
 		u, rest, err := msgp.ReadUint64Bytes(b)
-		return float64(u), rest, short(err)
+		return float64(u), rest, msgpack.Short(err)
 	case msgp.IntType:
 		i, rest, err := msgp.ReadInt64Bytes(b)
-		return float64(i), rest, short(err)
+		return float64(i), rest, msgpack.Short(err)
 	}
 	if len(b) == 0 {
-		return 0, nil, errShort
+		return 0, nil, msgpack.ErrShort
 	}
 	return 0, nil, errNumber
 }

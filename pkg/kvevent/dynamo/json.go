@@ -11,6 +11,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // maxDepth is how deep JSON may nest: what Dynamo's own parser allows.
@@ -48,7 +49,7 @@ func (d *Decoder) decodeJSON(msg []byte, scope Scope, apply func(*kvevent.Event)
 func jsonValue(dst, src []byte, depth int) (out, rest []byte, err error) {
 	src = jsonSpace(src)
 	if len(src) == 0 {
-		return dst, nil, errShort
+		return dst, nil, msgpack.ErrShort
 	}
 	switch c := src[0]; {
 	case c == '{' || c == '[':
@@ -74,7 +75,7 @@ func jsonWord(dst, src []byte) (out, rest []byte, err error) {
 		switch {
 		case string(src[:n]) != w.text[:n]:
 		case n < len(w.text):
-			return dst, nil, errShort
+			return dst, nil, msgpack.ErrShort
 		default:
 			return append(dst, w.code), src[n:], nil
 		}
@@ -95,7 +96,7 @@ func jsonParts(dst, src []byte, depth int) (out, rest []byte, err error) {
 	src = jsonSpace(src[1:])
 	for {
 		if len(src) == 0 {
-			return dst, nil, errShort
+			return dst, nil, msgpack.ErrShort
 		}
 		if src[0] == end && n == 0 {
 			return dst, src[1:], nil
@@ -110,7 +111,7 @@ func jsonParts(dst, src []byte, depth int) (out, rest []byte, err error) {
 		}
 		n++
 		if src = jsonSpace(src); len(src) == 0 {
-			return dst, nil, errShort
+			return dst, nil, msgpack.ErrShort
 		}
 		switch src[0] {
 		case end:
@@ -135,7 +136,7 @@ func jsonKey(dst, src []byte) (out, rest []byte, err error) {
 	src = jsonSpace(src)
 	switch {
 	case len(src) == 0:
-		return dst, nil, errShort
+		return dst, nil, msgpack.ErrShort
 	case src[0] != ':':
 		return dst, nil, errJSON
 	}
@@ -154,7 +155,7 @@ func jsonString(dst, src []byte) (out, rest []byte, err error) {
 			return dst, nil, errJSON
 		}
 	}
-	return dst, nil, errShort
+	return dst, nil, msgpack.ErrShort
 }
 
 // jsonEscaped appends a string whose first escape is at i.
@@ -181,13 +182,13 @@ func jsonEscaped(dst, src []byte, i int) (out, rest []byte, err error) {
 		}
 		i += n
 	}
-	return dst, nil, errShort
+	return dst, nil, msgpack.ErrShort
 }
 
 // jsonEscape appends what an escape stands for, and returns the bytes it takes.
 func jsonEscape(dst, src []byte) (out []byte, n int, err error) {
 	if len(src) < 2 {
-		return dst, 0, errShort
+		return dst, 0, msgpack.ErrShort
 	}
 	switch c := src[1]; c {
 	case '"', '\\', '/':
@@ -217,7 +218,7 @@ func jsonEscape(dst, src []byte) (out []byte, n int, err error) {
 	switch n := min(len(src)-6, len(second)); {
 	case string(src[6:6+n]) != second[:n]:
 	case n < len(second):
-		return dst, 0, errShort
+		return dst, 0, msgpack.ErrShort
 	default:
 		low, err := jsonHex(src[8:])
 		if err != nil {
@@ -233,7 +234,7 @@ func jsonEscape(dst, src []byte) (out []byte, n int, err error) {
 // jsonHex reads the four digits of an escape.
 func jsonHex(src []byte) (rune, error) {
 	if len(src) < 4 {
-		return 0, errShort
+		return 0, msgpack.ErrShort
 	}
 	r := rune(0)
 	for _, c := range src[:4] {
@@ -317,7 +318,7 @@ func jsonRun(src []byte, i int) (int, error) {
 	case i > first:
 		return i, nil
 	case i >= len(src):
-		return 0, errShort
+		return 0, msgpack.ErrShort
 	}
 	return 0, errJSON
 }

@@ -1,6 +1,10 @@
 package dynamo
 
-import "github.com/tinylib/msgp/msgp"
+import (
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
+)
 
 // KVMetrics is what a worker or a router says about the load of one rank of a
 // worker (topic kv_metrics, dynamo.md 1.5). Each sender states only what it
@@ -30,19 +34,19 @@ const (
 
 // readMetrics reads the payload of a kv_metrics message.
 func (d *LoadDecoder) readMetrics(b []byte, m *KVMetrics) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	hasWorker := false
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, metricsFields); err != nil {
+		if f, b, err = l.Field(b, i, metricsFields); err != nil {
 			return nil, err
 		}
 		switch f {
 		case metricsWorker:
-			m.WorkerID, b, err = readUint(b)
+			m.WorkerID, b, err = msgpack.ReadUint(b)
 			hasWorker = true
 		case metricsRank:
 			m.Rank, b, err = readRank(b)
@@ -56,7 +60,7 @@ func (d *LoadDecoder) readMetrics(b []byte, m *KVMetrics) ([]byte, error) {
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return nil, fieldError(metricsFields, f, err)
+			return nil, msgpack.FieldError(metricsFields, f, err)
 		}
 	}
 	if !hasWorker {

@@ -7,6 +7,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // ErrLoadTopic is the error of a message that is not about load.
@@ -155,7 +156,7 @@ func (d *LoadDecoder) decode(msg []byte) (Envelope, error) {
 // skipUnknown passes over the value of a field that is not known.
 func (d *LoadDecoder) skipUnknown(b []byte) ([]byte, error) {
 	d.base.stats.UnknownFields++
-	return skip(b)
+	return msgpack.Skip(b)
 }
 
 // AppendLoad appends the body of a NATS message with the load to dst, byte for
@@ -227,7 +228,7 @@ func readOptional(b []byte) (Optional[uint64], []byte, error) {
 	if msgp.IsNil(b) {
 		return Optional[uint64]{}, b[1:], nil
 	}
-	u, b, err := readUint(b)
+	u, b, err := msgpack.ReadUint(b)
 	return some(u), b, err
 }
 
@@ -236,7 +237,7 @@ func readRank(b []byte) (uint32, []byte, error) {
 	if msgp.IsNil(b) {
 		return 0, b[1:], nil
 	}
-	return readUint32(b)
+	return msgpack.ReadUint32(b)
 }
 
 // appendOptional appends an integer, nil when it is not stated.

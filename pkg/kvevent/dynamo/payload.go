@@ -6,12 +6,13 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // readPayload reads a payload of any form and applies its events.
 func (d *Decoder) readPayload(b []byte, scope Scope, apply func(*kvevent.Event)) error {
 	if len(b) == 0 {
-		return errShort
+		return msgpack.ErrShort
 	}
 	var err error
 	switch msgp.NextType(b) {
@@ -20,7 +21,7 @@ func (d *Decoder) readPayload(b []byte, scope Scope, apply func(*kvevent.Event))
 	case msgp.ArrayType:
 		b, err = d.readBatch(b, scope, apply)
 	default:
-		err = errShape
+		err = msgpack.ErrShape
 	}
 	if err == nil && len(b) > 0 {
 		err = errLeftovers
@@ -35,7 +36,7 @@ func (d *Decoder) readPayload(b []byte, scope Scope, apply func(*kvevent.Event))
 func (d *Decoder) readBatch(b []byte, scope Scope, apply func(*kvevent.Event)) ([]byte, error) {
 	n, rest, err := msgp.ReadArrayHeaderBytes(b)
 	if err != nil {
-		return nil, short(err)
+		return nil, msgpack.Short(err)
 	}
 	if t := msgp.NextType(rest); n > 0 && (t == msgp.UintType || t == msgp.IntType) {
 		if after, err := d.readRouterEvent(b); err == nil {
@@ -59,7 +60,7 @@ func (d *Decoder) readElement(b []byte, scope Scope, apply func(*kvevent.Event))
 		d.emit(scope, apply)
 		return rest, nil
 	}
-	rest, skipErr := skip(b)
+	rest, skipErr := msgpack.Skip(b)
 	if skipErr != nil {
 		return nil, skipErr
 	}

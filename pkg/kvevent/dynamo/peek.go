@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // PeekWorker returns the worker id of the first event of a kv-events message,
@@ -41,7 +43,7 @@ const (
 )
 
 // peekCanonical returns the payload, and all that follows it, of a message with
-// the canonical layout; nil of any other.
+// the canonical msgpack.Layout; nil of any other.
 func peekCanonical(b []byte) []byte {
 	if len(b) < len(peekPublisher) || string(b[:len(peekPublisher)]) != peekPublisher {
 		return nil
@@ -84,14 +86,14 @@ func peekPast(b []byte, at int) []byte {
 // peekPayload returns the payload of an envelope in any order or positional. Of
 // one that is cut short it returns what is there.
 func peekPayload(b []byte) (payload []byte, ok bool) {
-	l, b, err := readLayout(b)
-	for i := 0; err == nil && i < l.n; i++ {
+	l, b, err := msgpack.ReadLayout(b)
+	for i := 0; err == nil && i < l.N; i++ {
 		var f int
-		if f, b, err = l.field(b, i, envelopeFields); err != nil {
+		if f, b, err = l.Field(b, i, envelopeFields); err != nil {
 			break
 		}
 		if f != envPayload {
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 			continue
 		}
 		n, rest, err := msgp.ReadBytesHeader(b)
@@ -124,7 +126,7 @@ func peekEvents(b []byte) (worker uint64, ok bool) {
 		return binary.BigEndian.Uint64(b[2+len(peekWorkerID):]), true
 	}
 	if len(b) > 0 && (b[0] < 0x80 || b[0] >= 0xcc && b[0] <= 0xd3) {
-		worker, _, err := readUint(b)
+		worker, _, err := msgpack.ReadUint(b)
 		return worker, err == nil
 	}
 	return peekEvent(b)
@@ -132,17 +134,17 @@ func peekEvents(b []byte) (worker uint64, ok bool) {
 
 // peekEvent returns the worker id of an event in any order or positional.
 func peekEvent(b []byte) (worker uint64, ok bool) {
-	l, b, err := readLayout(b)
-	for i := 0; err == nil && i < l.n; i++ {
+	l, b, err := msgpack.ReadLayout(b)
+	for i := 0; err == nil && i < l.N; i++ {
 		var f int
-		if f, b, err = l.field(b, i, routerEventFields); err != nil {
+		if f, b, err = l.Field(b, i, routerEventFields); err != nil {
 			break
 		}
 		if f == routerWorker {
-			worker, _, err = readUint(b)
+			worker, _, err = msgpack.ReadUint(b)
 			return worker, err == nil
 		}
-		b, err = skip(b)
+		b, err = msgpack.Skip(b)
 	}
 	return 0, false
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/kvevent"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // checkPeek holds PeekWorker against its twin, the decoder: the worker of the
@@ -38,14 +39,14 @@ func checkPeek(t *testing.T, msg []byte) {
 
 // payloadOfNumbers reports whether a message has its payload as an array.
 func payloadOfNumbers(msg []byte) bool {
-	l, b, err := readLayout(msg)
-	for i := 0; err == nil && i < l.n; i++ {
+	l, b, err := msgpack.ReadLayout(msg)
+	for i := 0; err == nil && i < l.N; i++ {
 		var f int
-		if f, b, err = l.field(b, i, envelopeFields); err == nil {
+		if f, b, err = l.Field(b, i, envelopeFields); err == nil {
 			if f == envPayload {
 				return msgp.NextType(b) == msgp.ArrayType
 			}
-			b, err = skip(b)
+			b, err = msgpack.Skip(b)
 		}
 	}
 	return false

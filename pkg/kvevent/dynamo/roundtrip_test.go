@@ -3,6 +3,7 @@ package dynamo
 import (
 	"bytes"
 	"math"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -316,9 +317,17 @@ func FuzzDecode(f *testing.F) {
 		f.Add(envelop(unhexString(f, s)), true)
 		f.Add(unhexString(f, s), false)
 	}
-	for _, name := range []string{"1.2.1-engine-events", "1.6.1-engine-events"} {
-		for _, l := range readCapture(f, name+".jsonl")[:20] {
-			f.Add(l.Data, false)
+	files, err := filepath.Glob(filepath.Join(captureDir, "*.jsonl"))
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no captures: %v", err)
+	}
+	for _, file := range files {
+		n := 0
+		for _, l := range readCapture(f, filepath.Base(file)) {
+			if msg, scope, ok := kvMessage(f, l); ok && n < 8 {
+				f.Add(msg, scope != EndpointScope)
+				n++
+			}
 		}
 	}
 	f.Add(pack(f, a{5, "device", a{1, m{{"stored", a{nil, a{a{7, 8, a{a{a{9, a{a{0, 4}}}}}}}}}}, 0}}), true)
@@ -408,4 +417,34 @@ func checkAgain(t *testing.T, gen Generation, scope Scope, env Envelope, events 
 	if err != nil || !bytes.Equal(again, msg) {
 		t.Fatalf("encoded twice (%v):\n%x\n%x", err, msg, again)
 	}
+}
+
+// TestCanonicalBlock: the reader of blocks at a glance sees what the other one
+// reads, of whole, cut and damaged blocks, and it does see the usual ones.
+func TestCanonicalBlock(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := appendStored(nil, &kvevent.Event{Blocks: []kvevent.Block{{
+			Engine: kvevent.EngineHash(hash64.Draw(t, "engine")), Hash: block.Hash(hash64.Draw(t, "tokens")),
+		}}})
+		_, b, _ = bytes.Cut(b, []byte("blocks\x91"))
+		usual := len(b) == canonicalSize
+		b = append(b, rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "more")...)
+		blk, ok := canonicalBlock(b)
+		if ok != usual {
+			t.Fatalf("%x: seen %v", b, ok)
+		}
+		if rapid.Bool().Draw(t, "damage") {
+			b[rapid.IntRange(0, len(b)-1).Draw(t, "at")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
+			b = b[:rapid.IntRange(0, len(b)).Draw(t, "end")]
+			blk, ok = canonicalBlock(b)
+		}
+		if !ok {
+			return
+		}
+		var d Decoder
+		rest, err := d.readBlock(b)
+		if err != nil || len(rest) != len(b)-canonicalSize || len(d.blocks) != 1 || d.blocks[0] != blk || d.media != nil {
+			t.Fatalf("%x: %+v, read as %+v, %v", b, blk, d.blocks, err)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 
 	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/kvevent/internal/msgpack"
 )
 
 // SequenceKind is what happened to a request.
@@ -134,14 +135,14 @@ var (
 
 // readSequence reads the payload of an active_sequences_events message.
 func (d *LoadDecoder) readSequence(b []byte, e *SequenceEvent) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	var has [5]bool
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, sequenceFields); err != nil {
+		if f, b, err = l.Field(b, i, sequenceFields); err != nil {
 			return nil, err
 		}
 		if f >= 0 {
@@ -149,25 +150,25 @@ func (d *LoadDecoder) readSequence(b []byte, e *SequenceEvent) ([]byte, error) {
 		}
 		switch f {
 		case sequenceRequest:
-			e.RequestID, b, err = readWord(b)
+			e.RequestID, b, err = msgpack.ReadWord(b)
 		case sequenceWorker:
 			b, err = d.readPlace(b, e)
 		case sequenceData:
 			b, err = d.readSequenceData(b, e)
 		case sequenceRouter:
-			e.RouterID, b, err = readUint(b)
+			e.RouterID, b, err = msgpack.ReadUint(b)
 		case sequenceLoRA:
 			e.LoRA = nil
 			if msgp.IsNil(b) {
 				b = b[1:]
 			} else {
-				e.LoRA, b, err = readWord(b)
+				e.LoRA, b, err = msgpack.ReadWord(b)
 			}
 		default:
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return nil, fieldError(sequenceFields, f, err)
+			return nil, msgpack.FieldError(sequenceFields, f, err)
 		}
 	}
 	switch {
@@ -185,20 +186,20 @@ func (d *LoadDecoder) readSequence(b []byte, e *SequenceEvent) ([]byte, error) {
 
 // readPlace reads the worker and the rank that an event is about.
 func (d *LoadDecoder) readPlace(b []byte, e *SequenceEvent) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	hasWorker := false
 	e.Rank = 0
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, rankFields); err != nil {
+		if f, b, err = l.Field(b, i, rankFields); err != nil {
 			return nil, err
 		}
 		switch f {
 		case rankWorker:
-			e.WorkerID, b, err = readUint(b)
+			e.WorkerID, b, err = msgpack.ReadUint(b)
 			hasWorker = true
 		case rankRank:
 			e.Rank, b, err = readRank(b)
@@ -206,7 +207,7 @@ func (d *LoadDecoder) readPlace(b []byte, e *SequenceEvent) ([]byte, error) {
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return nil, fieldError(rankFields, f, err)
+			return nil, msgpack.FieldError(rankFields, f, err)
 		}
 	}
 	if !hasWorker {
@@ -222,7 +223,7 @@ func (d *LoadDecoder) readSequenceData(b []byte, e *SequenceEvent) ([]byte, erro
 	if keyed {
 		n, rest, err := msgp.ReadMapHeaderBytes(b)
 		if err != nil {
-			return nil, short(err)
+			return nil, msgpack.Short(err)
 		}
 		if n != 1 {
 			return nil, errData
@@ -231,7 +232,7 @@ func (d *LoadDecoder) readSequenceData(b []byte, e *SequenceEvent) ([]byte, erro
 	} else if len(b) > 0 && msgp.NextType(b) != msgp.StrType {
 		return nil, errData
 	}
-	word, b, err := readWord(b)
+	word, b, err := msgpack.ReadWord(b)
 	if err != nil {
 		return nil, err
 	}
@@ -257,14 +258,14 @@ func (d *LoadDecoder) readSequenceData(b []byte, e *SequenceEvent) ([]byte, erro
 
 // readAdded reads the work that a request is.
 func (d *LoadDecoder) readAdded(b []byte, a *Added) ([]byte, error) {
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return nil, err
 	}
 	a.TrackPrefill = true
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, addedFields); err != nil {
+		if f, b, err = l.Field(b, i, addedFields); err != nil {
 			return nil, err
 		}
 		switch f {
@@ -278,7 +279,7 @@ func (d *LoadDecoder) readAdded(b []byte, a *Added) ([]byte, error) {
 				b = b[1:]
 			} else {
 				a.OutputTokens.Set = true
-				a.OutputTokens.Value, b, err = readUint32(b)
+				a.OutputTokens.Value, b, err = msgpack.ReadUint32(b)
 			}
 		case addedHint:
 			a.Hint, b, err = d.readHint(b)
@@ -286,7 +287,7 @@ func (d *LoadDecoder) readAdded(b []byte, a *Added) ([]byte, error) {
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return nil, fieldError(addedFields, f, err)
+			return nil, msgpack.FieldError(addedFields, f, err)
 		}
 	}
 	return b, nil
@@ -297,14 +298,14 @@ func (d *LoadDecoder) readChain(b []byte) (Optional[[]block.Chain], []byte, erro
 	if msgp.IsNil(b) {
 		return Optional[[]block.Chain]{}, b[1:], nil
 	}
-	n, b, err := readArray(b)
+	n, b, err := msgpack.ReadArray(b)
 	if err != nil {
 		return Optional[[]block.Chain]{}, nil, err
 	}
 	d.chain = d.chain[:0]
 	for range n {
 		var h uint64
-		if h, b, err = readHash(b); err != nil {
+		if h, b, err = msgpack.ReadHash(b); err != nil {
 			return Optional[[]block.Chain]{}, nil, err
 		}
 		d.chain = append(d.chain, block.Chain(h))
@@ -321,20 +322,20 @@ func (d *LoadDecoder) readHint(b []byte) (Optional[PrefillHint], []byte, error) 
 	if msgp.IsNil(b) {
 		return h, b[1:], nil
 	}
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return h, nil, err
 	}
 	h.Set = true
 	hasTokens := false
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, hintFields); err != nil {
+		if f, b, err = l.Field(b, i, hintFields); err != nil {
 			return h, nil, err
 		}
 		switch f {
 		case hintTokens:
-			h.Value.Tokens, b, err = readUint(b)
+			h.Value.Tokens, b, err = msgpack.ReadUint(b)
 			hasTokens = true
 		case hintDuration:
 			h.Value.Duration, b, err = d.readDuration(b)
@@ -342,7 +343,7 @@ func (d *LoadDecoder) readHint(b []byte) (Optional[PrefillHint], []byte, error) 
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return h, nil, fieldError(hintFields, f, err)
+			return h, nil, msgpack.FieldError(hintFields, f, err)
 		}
 	}
 	if !hasTokens {
@@ -357,15 +358,15 @@ func (d *LoadDecoder) readDuration(b []byte) (Optional[PrefillDuration], []byte,
 	if msgp.IsNil(b) {
 		return p, b[1:], nil
 	}
-	l, b, err := readLayout(b)
+	l, b, err := msgpack.ReadLayout(b)
 	if err != nil {
 		return p, nil, err
 	}
 	p.Set = true
 	var has [2]bool
-	for i := range l.n {
+	for i := range l.N {
 		var f int
-		if f, b, err = l.field(b, i, durationFields); err != nil {
+		if f, b, err = l.Field(b, i, durationFields); err != nil {
 			return p, nil, err
 		}
 		if f >= 0 {
@@ -373,9 +374,9 @@ func (d *LoadDecoder) readDuration(b []byte) (Optional[PrefillDuration], []byte,
 		}
 		switch f {
 		case durationSeconds:
-			p.Value.Seconds, b, err = readUint(b)
+			p.Value.Seconds, b, err = msgpack.ReadUint(b)
 		case durationNanos:
-			p.Value.Nanos, b, err = readUint32(b)
+			p.Value.Nanos, b, err = msgpack.ReadUint32(b)
 			if err == nil && p.Value.Nanos >= nanosPerSecond {
 				err = errNanos
 			}
@@ -383,7 +384,7 @@ func (d *LoadDecoder) readDuration(b []byte) (Optional[PrefillDuration], []byte,
 			b, err = d.skipUnknown(b)
 		}
 		if err != nil {
-			return p, nil, fieldError(durationFields, f, err)
+			return p, nil, msgpack.FieldError(durationFields, f, err)
 		}
 	}
 	if !has[durationSeconds] || !has[durationNanos] {
@@ -395,7 +396,7 @@ func (d *LoadDecoder) readDuration(b []byte) (Optional[PrefillDuration], []byte,
 // readBool reads a boolean.
 func readBool(b []byte) (value bool, rest []byte, err error) {
 	if len(b) == 0 {
-		return false, nil, errShort
+		return false, nil, msgpack.ErrShort
 	}
 	if msgp.NextType(b) != msgp.BoolType {
 		return false, nil, errBool
@@ -409,11 +410,11 @@ func (e *SequenceEvent) check() error {
 	case e.Kind < AddRequest || e.Kind > MarkPrefillCompleted:
 		return fmt.Errorf("unknown kind %d", e.Kind)
 	case !utf8.Valid(e.RequestID):
-		return fieldError(sequenceFields, sequenceRequest, errUTF8)
+		return msgpack.FieldError(sequenceFields, sequenceRequest, errUTF8)
 	case !utf8.Valid(e.LoRA):
-		return fieldError(sequenceFields, sequenceLoRA, errUTF8)
+		return msgpack.FieldError(sequenceFields, sequenceLoRA, errUTF8)
 	case e.Kind == AddRequest && e.Added.Hint.Value.Duration.Value.Nanos >= nanosPerSecond:
-		return fieldError(durationFields, durationNanos, errNanos)
+		return msgpack.FieldError(durationFields, durationNanos, errNanos)
 	}
 	return nil
 }
