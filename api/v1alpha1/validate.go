@@ -60,7 +60,7 @@ func (s *ServerConfig) check(p *problems, recovery bool) {
 		{"server.metricsAddress", s.MetricsAddress, true},
 		{"server.recoveryAddress", s.RecoveryAddress, recovery},
 	} {
-		if _, port, err := splitListen(l.addr); err != nil {
+		if port, err := listenPort(l.addr); err != nil {
 			p.add(l.path, "%s", err)
 		} else if other := used[l.addr]; other != "" && port != 0 && l.opened {
 			p.add(l.path, "%s is already used by %s", l.addr, other)
@@ -78,16 +78,16 @@ func (s *ServerConfig) check(p *problems, recovery bool) {
 	checkEnum(p, "server.logLevel", s.LogLevel, LogDebug, LogInfo, LogWarn, LogError)
 }
 
-func splitListen(addr string) (host string, port uint16, err error) {
-	host, text, err := net.SplitHostPort(addr)
+func listenPort(addr string) (uint16, error) {
+	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q is not an address to listen on; write host:port or :port", addr)
+		return 0, fmt.Errorf("%q is not an address to listen on; write host:port or :port", addr)
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q has no port from 0 to 65535", addr)
+		return 0, fmt.Errorf("%q has no port from 0 to 65535", addr)
 	}
-	return host, uint16(n), nil
+	return uint16(n), nil
 }
 
 func (s *RoutingPolicySpec) check(p *problems, path string) {

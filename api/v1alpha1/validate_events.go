@@ -50,7 +50,7 @@ func (j *JetStreamSpec) check(p *problems, path string) {
 	switch {
 	case j.Stream == "":
 		p.add(path+".stream", "must not be empty")
-	case len(j.Stream) > maxStreamName || strings.ContainsFunc(j.Stream, notInStreamName):
+	case len(j.Stream) > maxStreamName || strings.Trim(j.Stream, streamNameChars) != "":
 		p.add(path+".stream", "%.128q is not the name of a stream; use letters, digits, - and _, at most %d", j.Stream, maxStreamName)
 	}
 	checkEnum(p, path+".storage", j.Storage, StorageFile, StorageMemory)
@@ -79,12 +79,9 @@ func (j *JetStreamSpec) checkSnapshots(p *problems, path string) {
 	}
 }
 
-// notInStreamName is stricter than JetStream, so that names made from it, such as
-// that of a bucket of snapshots, are good as well.
-func notInStreamName(r rune) bool {
-	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-	return !letter && !('0' <= r && r <= '9') && r != '-' && r != '_'
-}
+// streamNameChars are fewer than JetStream allows, so that names made from that
+// of the stream, such as that of a bucket of snapshots, are good as well.
+const streamNameChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 // checkAdvertise checks the address for workers to connect to. A name will not
 // do: it may stand for several replicas, of which one waits for the answer.
@@ -97,7 +94,7 @@ func (s *ServerConfig) checkAdvertise(p *problems, path string) {
 		p.add(path, "%s", err)
 		return
 	}
-	_, listen, err := splitListen(s.RecoveryAddress)
+	listen, err := listenPort(s.RecoveryAddress)
 	if err == nil && listen == 0 && port != 0 {
 		p.add(path, "names port %d, but recoveryAddress takes any free port; give recoveryAddress a port, or advertise only %s", port, ip)
 	}
