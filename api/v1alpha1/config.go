@@ -65,6 +65,27 @@ type ServerConfig struct {
 	// +kubebuilder:validation:Maximum=1073741824
 	MaxBodyBytes int64 `json:"maxBodyBytes,omitempty"`
 
+	// MaxIndexBytes is the most memory that the prefix index takes, in bytes.
+	// Beyond it blocks are forgotten: the deepest ones of the worker that holds
+	// most go first.
+	// +default=2147483648
+	// +kubebuilder:validation:Minimum=16777216
+	MaxIndexBytes int64 `json:"maxIndexBytes,omitempty"`
+
+	// RecoveryAddress is where workers connect to with answers to the picker's
+	// questions (spec.eventPlane.recovery): TCP without TLS. Form host:port; no
+	// host means all addresses, port 0 means any free port. Not opened when
+	// events or recovery are disabled.
+	// +default=":9004"
+	RecoveryAddress string `json:"recoveryAddress,omitempty"`
+
+	// RecoveryAdvertise is where workers are told to connect to: an IP, or
+	// IP:port where the port differs from the one of recoveryAddress. Host names
+	// are not allowed. Empty means the IP of recoveryAddress or, when that is all
+	// addresses, the one from which the worker was reached.
+	// +default=""
+	RecoveryAdvertise string `json:"recoveryAdvertise,omitempty"`
+
 	// LogLevel is the lowest level that is logged.
 	// +default="info"
 	LogLevel LogLevel `json:"logLevel,omitempty"`

@@ -137,14 +137,24 @@ func TestDecodeFillsDefaults(t *testing.T) {
 }
 
 func TestDecodeKeepsWrittenZeros(t *testing.T) {
-	file := strings.TrimSuffix(minimal, "}}\n") + `, speculationTTL: 0s}, roles: {prefill: []}, handoff: {headers: [{name: x-p, value: PrefillEndpoint}]}}`
+	file := strings.TrimSuffix(minimal, "}}\n") + `, speculationTTL: 0s, jetStream: {snapshotInterval: 0s}, warmUp: {timeout: 0s, fromPeers: false}}, roles: {prefill: []}, handoff: {headers: [{name: x-p, value: PrefillEndpoint}]}}`
 	got, err := Decode([]byte(file), "config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ttl := got.Spec.EventPlane.SpeculationTTL; ttl == nil || ttl.Duration != 0 {
-		t.Errorf("speculationTTL = %v, want 0s", ttl)
+	events := &got.Spec.EventPlane
+	checkZeros := func(when string) {
+		t.Helper()
+		for name, d := range map[string]*Duration{"speculationTTL": events.SpeculationTTL, "snapshotInterval": events.JetStream.SnapshotInterval, "warmUp.timeout": events.WarmUp.Timeout} {
+			if d == nil || d.Duration != 0 {
+				t.Errorf("%s: %s = %v, want 0s", when, name, d)
+			}
+		}
+		if peers := events.WarmUp.FromPeers; peers == nil || *peers {
+			t.Errorf("%s: warmUp.fromPeers is not false", when)
+		}
 	}
+	checkZeros("decoded")
 	if p := got.Spec.Roles.Prefill; p == nil || len(p) != 0 {
 		t.Errorf("roles.prefill = %#v, want an empty list", p)
 	}
@@ -152,7 +162,8 @@ func TestDecodeKeepsWrittenZeros(t *testing.T) {
 		t.Errorf("handoff.preset = %q next to headers", p)
 	}
 	got.Default() // defaulting twice changes nothing
-	if ttl := got.Spec.EventPlane.SpeculationTTL; ttl.Duration != 0 || len(got.Spec.Roles.Prefill) != 0 || got.Spec.Handoff.Preset != "" {
+	checkZeros("defaulted twice")
+	if len(got.Spec.Roles.Prefill) != 0 || got.Spec.Handoff.Preset != "" {
 		t.Errorf("a second Default changed %+v", got.Spec)
 	}
 }

@@ -16,6 +16,8 @@ func (c *EndpointPickerConfig) Default() {
 	set(&s.MetricsAddress, ":9090")
 	set(&s.DrainTimeout, Duration{30 * time.Second})
 	set(&s.MaxBodyBytes, 64<<20)
+	set(&s.MaxIndexBytes, 2<<30)
+	set(&s.RecoveryAddress, ":9004")
 	set(&s.LogLevel, LogInfo)
 	c.Spec.Default()
 }
@@ -29,16 +31,29 @@ func (s *RoutingPolicySpec) Default() {
 	setList(&r.Prefill, "prefill")
 	setList(&r.Decode, "decode")
 	setList(&r.Aggregated, "worker", "backend", "both", "prefill-decode")
-	if s.EventPlane.SpeculationTTL == nil {
-		s.EventPlane.SpeculationTTL = &Duration{5 * time.Second}
-	}
-	set(&s.EventPlane.NATS.Name, "warmpath")
+	s.EventPlane.Default()
 	e := &s.Tokenizer.Engine
 	set(&e.Protocol, TokenizeAuto)
 	set(&e.Timeout, Duration{500 * time.Millisecond})
 	set(&e.Breaker.Failures, 5)
 	set(&e.Breaker.Cooldown, Duration{5 * time.Second})
 	s.Handoff.Default()
+}
+
+// Default fills every field that is zero with its default.
+func (e *EventPlaneSpec) Default() {
+	setPointer(&e.SpeculationTTL, Duration{5 * time.Second})
+	set(&e.NATS.Name, "warmpath")
+	j := &e.JetStream
+	set(&j.Stream, "warmpath-kv-events")
+	set(&j.Storage, StorageFile)
+	set(&j.Replicas, 1)
+	set(&j.MaxAge, Duration{time.Hour})
+	set(&j.MaxBytes, 1<<30)
+	setPointer(&j.SnapshotInterval, Duration{time.Minute})
+	set(&e.Recovery.Timeout, Duration{time.Minute})
+	setPointer(&e.WarmUp.Timeout, Duration{30 * time.Second})
+	setPointer(&e.WarmUp.FromPeers, true)
 }
 
 // Default sets the preset, unless headers take its place.
@@ -55,13 +70,18 @@ func (l *WorkerList) Default() {
 	for i := range l.Workers {
 		w := &l.Workers[i]
 		set(&w.DataParallelSize, max(1, len(w.Ports)))
-		if w.Ready == nil {
-			w.Ready = new(true)
-		}
+		setPointer(&w.Ready, true)
 	}
 }
 
 func set[T comparable](field *T, def T) { *field = cmp.Or(*field, def) }
+
+// setPointer fills a nil pointer. What it points to may be zero on purpose.
+func setPointer[T any](field **T, def T) {
+	if *field == nil {
+		*field = &def
+	}
+}
 
 // setList fills a nil list. An empty one was written on purpose.
 func setList(field *[]string, def ...string) {

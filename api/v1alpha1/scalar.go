@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -23,8 +24,16 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText writes the duration with a unit.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+// MarshalText writes the duration as people do: 1h, not 1h0m0s.
+func (d Duration) MarshalText() ([]byte, error) {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return []byte(text), nil
+}
 
 // WorkerID is a Dynamo worker id, all 64 bits. It is written as a decimal string
 // and read from a string or a number.

@@ -90,6 +90,27 @@ type EventPlaneSpec struct {
 	// Range: 0 to 1h.
 	// +default="5s"
 	SpeculationTTL *Duration `json:"speculationTTL,omitempty"`
+
+	// ReplicaSync tells other routers which requests were placed where, and when
+	// they end (active_sequences_events), as Dynamo routers do with
+	// --router-replica-sync. Needs the right to publish on the event plane. What
+	// others tell is read in any case.
+	// +default=false
+	ReplicaSync bool `json:"replicaSync,omitempty"`
+
+	// JetStream reads the events from a JetStream stream, which keeps them for a
+	// while: a disconnect then loses nothing, and a new replica starts with what
+	// others know. Workers need no change.
+	JetStream JetStreamSpec `json:"jetStream,omitzero"`
+
+	// Recovery asks Dynamo workers what they hold when events of them were lost,
+	// and at the start. The list of workers says where to ask them
+	// (recoveryEndpoints); they answer by connecting to server.recoveryAddress.
+	Recovery RecoverySpec `json:"recovery,omitzero"`
+
+	// WarmUp says how a new replica learns what the workers hold before it takes
+	// requests.
+	WarmUp WarmUpSpec `json:"warmUp,omitzero"`
 }
 
 // NATSSpec is a connection to NATS.

@@ -13,6 +13,7 @@ import (
 const (
 	maxBlockSize = 65536
 	maxBody      = 1 << 30
+	minIndex     = 16 << 20
 	maxRanks     = 1024
 )
 
@@ -30,7 +31,7 @@ func (s *RoutingPolicySpec) Validate() error {
 func (c *EndpointPickerConfig) problems() problems {
 	var p problems
 	header(&p, c.APIVersion, c.Kind, KindEndpointPickerConfig)
-	c.Server.check(&p)
+	c.Server.check(&p, c.Spec.EventPlane.AsksWorkers())
 	if c.Discovery.File.Path == "" {
 		p.add("discovery.file.path", "required: the file that lists the workers")
 	}
@@ -47,37 +48,46 @@ func header(p *problems, version, kind, want string) {
 	}
 }
 
-func (s *ServerConfig) check(p *problems) {
+// check takes whether recoveryAddress will be opened, too.
+func (s *ServerConfig) check(p *problems, recovery bool) {
 	used := map[string]string{}
-	for _, l := range []struct{ path, addr string }{
-		{"server.extProcAddress", s.ExtProcAddress},
-		{"server.healthAddress", s.HealthAddress},
-		{"server.metricsAddress", s.MetricsAddress},
+	for _, l := range []struct {
+		path, addr string
+		opened     bool
+	}{
+		{"server.extProcAddress", s.ExtProcAddress, true},
+		{"server.healthAddress", s.HealthAddress, true},
+		{"server.metricsAddress", s.MetricsAddress, true},
+		{"server.recoveryAddress", s.RecoveryAddress, recovery},
 	} {
-		if _, port, err := splitListen(l.addr); err != nil {
+		if port, err := listenPort(l.addr); err != nil {
 			p.add(l.path, "%s", err)
-		} else if other := used[l.addr]; other != "" && port != 0 {
+		} else if other := used[l.addr]; other != "" && port != 0 && l.opened {
 			p.add(l.path, "%s is already used by %s", l.addr, other)
 		}
 		used[l.addr] = l.path
 	}
+	s.checkAdvertise(p, "server.recoveryAdvertise")
 	checkDuration(p, "server.drainTimeout", s.DrainTimeout, 1, time.Hour)
 	if s.MaxBodyBytes < 1 || s.MaxBodyBytes > maxBody {
 		p.add("server.maxBodyBytes", "must be 1 to %d bytes, not %d", maxBody, s.MaxBodyBytes)
 	}
+	if s.MaxIndexBytes < minIndex {
+		p.add("server.maxIndexBytes", "must be at least %d bytes, not %d", minIndex, s.MaxIndexBytes)
+	}
 	checkEnum(p, "server.logLevel", s.LogLevel, LogDebug, LogInfo, LogWarn, LogError)
 }
 
-func splitListen(addr string) (host string, port uint16, err error) {
-	host, text, err := net.SplitHostPort(addr)
+func listenPort(addr string) (uint16, error) {
+	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q is not an address to listen on; write host:port or :port", addr)
+		return 0, fmt.Errorf("%q is not an address to listen on; write host:port or :port", addr)
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q has no port from 0 to 65535", addr)
+		return 0, fmt.Errorf("%q has no port from 0 to 65535", addr)
 	}
-	return host, uint16(n), nil
+	return uint16(n), nil
 }
 
 func (s *RoutingPolicySpec) check(p *problems, path string) {
@@ -116,42 +126,6 @@ func distinct(p *problems, seen map[string]string, path string, list []string) {
 			seen[w] = at
 		}
 	}
-}
-
-// overWebSocket says which of the two kinds of servers a URL names: one client
-// cannot use both.
-func overWebSocket(u string) bool {
-	u = strings.TrimSpace(u)
-	return strings.HasPrefix(u, "ws://") || strings.HasPrefix(u, "wss://")
-}
-
-func (e *EventPlaneSpec) check(p *problems, path string) {
-	if e.SpeculationTTL != nil {
-		checkDuration(p, path+".speculationTTL", *e.SpeculationTTL, 0, time.Hour)
-	}
-	n := e.NATS
-	if n.URL == "" {
-		if !e.Disabled {
-			p.add(path+".nats.url", "required, such as nats://127.0.0.1:4222; for routing by load alone set eventPlane.disabled")
-		}
-	} else {
-		list := strings.Split(n.URL, ",")
-		for i, u := range list {
-			name := "the URL"
-			if len(list) > 1 {
-				name = fmt.Sprintf("URL %d of %d", i+1, len(list))
-			}
-			checkURL(p, path+".nats.url", name, strings.TrimSpace(u), "nats", "tls", "ws", "wss")
-			checkNoUser(p, path+".nats.url", name, strings.TrimSpace(u))
-			if overWebSocket(u) != overWebSocket(list[0]) {
-				p.add(path+".nats.url", "%s is of another kind than the first: use ws and wss for all, or for none", name)
-			}
-		}
-	}
-	if strings.ContainsAny(n.Namespace, " \t\r\n*>") {
-		p.add(path+".nats.namespace", "%q must be one plain name, without spaces, * or >", n.Namespace)
-	}
-	n.checkSecurity(p, path+".nats")
 }
 
 // checkURL checks a base URL. It never repeats the URL: it may hold a password.
@@ -235,9 +209,9 @@ func checkDuration(p *problems, path string, got Duration, least, most time.Dura
 	if got.Duration >= least && got.Duration <= most {
 		return
 	}
-	if least > 0 {
+	if least == 1 {
 		p.add(path, "must be above 0 and at most %s, not %s", most, got)
 		return
 	}
-	p.add(path, "must be 0 to %s, not %s", most, got)
+	p.add(path, "must be %s to %s, not %s", least, most, got)
 }

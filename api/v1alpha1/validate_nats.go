@@ -48,6 +48,39 @@ func (n *NATSSpec) files(path string) []file {
 	return set
 }
 
+func (n *NATSSpec) check(p *problems, path string) {
+	n.checkURLs(p, path+".url")
+	if strings.ContainsAny(n.Namespace, " \t\r\n*>") {
+		p.add(path+".namespace", "%q must be one plain name, without spaces, * or >", n.Namespace)
+	}
+	n.checkSecurity(p, path)
+}
+
+func (n *NATSSpec) checkURLs(p *problems, path string) {
+	if n.URL == "" {
+		return
+	}
+	list := strings.Split(n.URL, ",")
+	for i, u := range list {
+		name := "the URL"
+		if len(list) > 1 {
+			name = fmt.Sprintf("URL %d of %d", i+1, len(list))
+		}
+		checkURL(p, path, name, strings.TrimSpace(u), "nats", "tls", "ws", "wss")
+		checkNoUser(p, path, name, strings.TrimSpace(u))
+		if overWebSocket(u) != overWebSocket(list[0]) {
+			p.add(path, "%s is of another kind than the first: use ws and wss for all, or for none", name)
+		}
+	}
+}
+
+// overWebSocket says which of the two kinds of servers a URL names: one client
+// cannot use both.
+func overWebSocket(u string) bool {
+	u = strings.TrimSpace(u)
+	return strings.HasPrefix(u, "ws://") || strings.HasPrefix(u, "wss://")
+}
+
 // checkNoUser refuses a URL with a user, password or token, which would show up in
 // logs and lists of processes. It never repeats the URL.
 func checkNoUser(p *problems, path, name, raw string) {

@@ -3,7 +3,11 @@ package v1alpha1
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"strconv"
+	"strings"
+	"unicode"
 )
 
 // Validate checks a list whose defaults are filled in. The error joins one
@@ -19,6 +23,7 @@ func (l *WorkerList) problems() problems {
 	names := map[string]int{}
 	ids := map[WorkerID]int{}
 	endpoints := map[netip.AddrPort]int{}
+	recovery := map[string]string{}
 	for i := range l.Workers {
 		w, path := &l.Workers[i], workerPath(i)
 		if w.Name == "" {
@@ -35,6 +40,7 @@ func (l *WorkerList) problems() problems {
 			ids[*w.WorkerID] = i
 		}
 		w.checkEndpoints(&p, path, i, endpoints)
+		w.checkRecovery(&p, path, recovery)
 	}
 	return p
 }
@@ -72,6 +78,44 @@ func (w *WorkerSpec) checkEndpoints(p *problems, path string, index int, endpoin
 		p.add(path+".dataParallelSize", "is %d but there are %d ports; list one port for all ranks or one for each", n, len(w.Ports))
 	}
 }
+
+// maxRecoveryPath is far above any path that Dynamo writes, some 80 bytes.
+const maxRecoveryPath = 4 << 10
+
+// checkRecovery checks the recovery endpoints. used maps those of the workers
+// before to their field: with one for two ranks, one of the two would be taken to
+// hold what the other does.
+func (w *WorkerSpec) checkRecovery(p *problems, path string, used map[string]string) {
+	if n := len(w.RecoveryEndpoints); n > 0 && n != w.DataParallelSize {
+		p.add(path+".recoveryEndpoints", "lists %d for %d data-parallel ranks; list one for each rank, or none", n, w.DataParallelSize)
+	}
+	for k, e := range w.RecoveryEndpoints {
+		at := fmt.Sprintf("%s.recoveryEndpoints[%d]", path, k)
+		if err := checkRecoveryEndpoint(e); err != nil {
+			p.add(at, "%s", err)
+		} else if other := used[e]; other != "" {
+			p.add(at, "is already in %s", other)
+		} else {
+			used[e] = at
+		}
+	}
+}
+
+// checkRecoveryEndpoint checks the form host:port/path (dynamo.md 1.9).
+func checkRecoveryEndpoint(e string) error {
+	address, path, _ := strings.Cut(e, "/")
+	host, port, err := net.SplitHostPort(address)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" || strings.ContainsFunc(host, unprintable) {
+		return fmt.Errorf("%.128q does not start with host:port; write host:port/path, as Dynamo's discovery has it under tcp", e)
+	}
+	if path == "" || len(path) > maxRecoveryPath || strings.ContainsFunc(path, unprintable) {
+		return fmt.Errorf("%.128q needs a path of 1 to %d characters, without spaces, behind host:port", e, maxRecoveryPath)
+	}
+	return nil
+}
+
+// unprintable is what no host and no path has.
+func unprintable(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
 // IP returns the worker's address. IPv4 in IPv6 form becomes plain IPv4, the form
 // in which gateways write it.

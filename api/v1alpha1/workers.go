@@ -52,6 +52,13 @@ type WorkerSpec struct {
 	// Left out: computed from the name, as Dynamo does for pods.
 	WorkerID *WorkerID `json:"workerID,omitempty"`
 
+	// RecoveryEndpoints are where the worker answers questions about what it
+	// holds, one for each data-parallel rank, in the order of the ranks: what
+	// Dynamo's discovery has under "tcp", host:port/path. Left out: the worker is
+	// not asked.
+	// +kubebuilder:validation:MaxItems=1024
+	RecoveryEndpoints []string `json:"recoveryEndpoints,omitempty"`
+
 	// Ready says whether the worker takes requests. One that is not is left out
 	// of the pool.
 	// +default=true

@@ -58,7 +58,7 @@ func process(ctx context.Context, args ...string) *exec.Cmd {
 
 const goodConfig = `apiVersion: routing.warmpath.dev/v1alpha1
 kind: EndpointPickerConfig
-server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: 3s}
+server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", recoveryAddress: "127.0.0.1:0", drainTimeout: 3s}
 discovery:
   file: {path: workers.yaml}
 spec:

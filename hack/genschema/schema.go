@@ -60,7 +60,7 @@ func (m *model) structSchema(name string, defs object) (object, error) {
 // limitKeywords are the markers that are a number in a schema, too.
 var limitKeywords = map[string]string{
 	"Minimum": "minimum", "Maximum": "maximum",
-	"MinItems": "minItems", "MaxItems": "maxItems", "MinLength": "minLength",
+	"MinItems": "minItems", "MaxItems": "maxItems", "MinLength": "minLength", "MaxLength": "maxLength",
 }
 
 func (m *model) fieldSchema(f *field, defs object) (object, error) {

@@ -64,7 +64,7 @@ func files(t *testing.T, spec, workers string) (dir, config string) {
 	text := `
 apiVersion: routing.warmpath.dev/v1alpha1
 kind: EndpointPickerConfig
-server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: 1ms}
+server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", recoveryAddress: "127.0.0.1:0", drainTimeout: 1ms}
 discovery: {file: {path: workers.yaml}}
 spec:
   blockSize: 4

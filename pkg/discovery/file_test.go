@@ -44,6 +44,7 @@ type running struct {
 	t         *testing.T
 	mu        sync.Mutex
 	published []string // names of the first worker
+	last      *fleet.Snapshot
 	log       bytes.Buffer
 }
 
@@ -67,6 +68,7 @@ func run(t *testing.T, path string, poll time.Duration) *running {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.published = append(r.published, name)
+			r.last = s
 		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -94,6 +96,12 @@ func (r *running) until(what string, cond func() bool) {
 			r.t.Fatalf("waited in vain for %s; published %v; log:\n%s", what, r.published, r.log.String())
 		}
 	}
+}
+
+func (r *running) snapshot() *fleet.Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
 }
 
 func (r *running) untilPublished(name string) {
@@ -130,6 +138,27 @@ func TestRunFollowsTheFile(t *testing.T) {
 	r.untilPublished("renamed-again")
 	write(t, path, header+"workers: []\n")
 	r.untilPublished("none")
+}
+
+// A worker that comes back elsewhere under its name is asked at its new address.
+func TestRunFollowsRecoveryEndpoints(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "workers.yaml")
+	at := func(endpoint string) string {
+		return header + fmt.Sprintf("workers:\n- {name: w, address: 10.0.0.1, ports: [1], recoveryEndpoints: [%q]}\n", endpoint)
+	}
+	write(t, path, at("10.0.0.1:40001/1/dp0"))
+	r := run(t, path, time.Hour)
+	r.untilPublished("w")
+	first := r.snapshot()
+	write(t, path, at("10.0.0.1:40002/2/dp0"))
+	r.until("a second snapshot", func() bool { return len(r.published) > 1 })
+	before, after := first.Workers[0], r.snapshot().Workers[0]
+	if before.Recovery != "10.0.0.1:40001/1/dp0" || after.Recovery != "10.0.0.1:40002/2/dp0" {
+		t.Errorf("asked at %q and then at %q", before.Recovery, after.Recovery)
+	}
+	if before == after {
+		t.Error("the two workers are the same")
+	}
 }
 
 // A mounted ConfigMap: workers.yaml -> ..data/workers.yaml, ..data -> a folder,

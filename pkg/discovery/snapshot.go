@@ -87,11 +87,16 @@ func ranksOf(spec *v1alpha1.WorkerSpec, rules fleet.RoleRules) ([]fleet.Worker, 
 		if len(spec.Ports) > 1 {
 			port = spec.Ports[rank]
 		}
+		recovery := ""
+		if len(spec.RecoveryEndpoints) > 0 {
+			recovery = spec.RecoveryEndpoints[rank]
+		}
 		ranks[rank] = fleet.Worker{
 			Key:      fleet.Key{ID: id, Rank: uint32(rank)},
 			Name:     spec.Name,
 			Endpoint: netip.AddrPortFrom(addr, uint16(port)),
 			Role:     role,
+			Recovery: recovery,
 		}
 	}
 	return ranks, nil

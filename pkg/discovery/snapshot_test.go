@@ -34,11 +34,13 @@ func TestLoad(t *testing.T) {
   ports: [8000, 8001]
   labels: {DYN_COMPONENT: decode}
   workerID: "18446744073709551615"
+  recoveryEndpoints: ["[fd00::2]:4001/1b/dp0", "[fd00::2]:4001/1b/dp1"]
 - name: two-ranks
   address: 10.0.0.3
   ports: [8000]
   dataParallelSize: 2
   workerID: 7
+  recoveryEndpoints: []
 - name: away
   address: 10.0.0.4
   ports: [8000]
@@ -53,8 +55,8 @@ func TestLoad(t *testing.T) {
 		{Key: fleet.Key{ID: 7, Rank: 0}, Name: "two-ranks", Endpoint: netip.MustParseAddrPort("10.0.0.3:8000"), Role: fleet.Aggregated},
 		{Key: fleet.Key{ID: 7, Rank: 1}, Name: "two-ranks", Endpoint: netip.MustParseAddrPort("10.0.0.3:8000"), Role: fleet.Aggregated},
 		{Key: fleet.Key{ID: fleet.WorkerID("worker-0"), Rank: 0}, Name: "worker-0", Endpoint: netip.MustParseAddrPort("10.0.0.1:8000"), Role: fleet.Prefill},
-		{Key: fleet.Key{ID: two, Rank: 0}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8000"), Role: fleet.Decode},
-		{Key: fleet.Key{ID: two, Rank: 1}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8001"), Role: fleet.Decode},
+		{Key: fleet.Key{ID: two, Rank: 0}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8000"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp0"},
+		{Key: fleet.Key{ID: two, Rank: 1}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8001"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp1"},
 	}
 	if diff := cmp.Diff(want, got.Workers, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -75,6 +77,10 @@ func TestLoadErrors(t *testing.T) {
 			"same id", header + "workers:\n- {name: a, address: 10.0.0.1, ports: [1], workerID: 9}\n- {name: worker-0, address: 10.0.0.2, ports: [1], workerID: 5}\n" +
 				"- {name: c, address: 10.0.0.3, ports: [1], workerID: 5}\n",
 			"5 is already the id of workers[1]",
+		},
+		{
+			"recovery endpoints", header + "workers:\n- {name: a, address: 10.0.0.1, ports: [1], dataParallelSize: 2, recoveryEndpoints: [\"10.0.0.1:2/a/dp0\"]}\n",
+			"workers.yaml:4: workers[0].recoveryEndpoints: lists 1 for 2",
 		},
 		{"unknown role", worker("a", 1, "DYN_COMPONENT: frontend"), `worker "a": label DYN_COMPONENT: "frontend" is no role`},
 	} {

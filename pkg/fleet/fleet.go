@@ -51,6 +51,7 @@ type Worker struct {
 	Name     string         // pod name, for people; not unique over ranks
 	Endpoint netip.AddrPort // where requests for this worker are sent
 	Role     Role
+	Recovery string // where it answers questions about what it holds, host:port/path (dynamo.md 1.9); empty: nowhere
 }
 
 // Snapshot is a pool at one moment. It is immutable once built: never change a

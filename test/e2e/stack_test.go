@@ -126,7 +126,7 @@ func (s *stack) startPickerUnready(o pickerOptions) {
 	}
 	config := fmt.Sprintf(`apiVersion: %s
 kind: %s
-server: {extProcAddress: "%s", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: %s%s}
+server: {extProcAddress: "%s", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", recoveryAddress: "127.0.0.1:0", drainTimeout: %s%s}
 discovery: {file: {path: workers.yaml}}
 spec:
   blockSize: %d

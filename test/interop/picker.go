@@ -48,10 +48,11 @@ func StartPicker(t testing.TB, binary string, s *Stack, sidecars map[uint64]*Sid
 		"apiVersion": v1alpha1.APIVersion,
 		"kind":       v1alpha1.KindEndpointPickerConfig,
 		"server": map[string]any{
-			"extProcAddress": ports[0],
-			"healthAddress":  ports[1],
-			"metricsAddress": ports[2],
-			"drainTimeout":   "3s",
+			"extProcAddress":  ports[0],
+			"healthAddress":   ports[1],
+			"metricsAddress":  ports[2],
+			"recoveryAddress": "127.0.0.1:0",
+			"drainTimeout":    "3s",
 		},
 		"discovery": map[string]any{"file": map[string]any{"path": "workers.yaml"}},
 		"spec": map[string]any{

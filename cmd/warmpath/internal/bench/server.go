@@ -39,7 +39,7 @@ func startPicker(ctx context.Context, dir, natsURL string, workers int) (*proces
 	}
 	config := fmt.Sprintf(`apiVersion: routing.warmpath.dev/v1alpha1
 kind: EndpointPickerConfig
-server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: 1s}
+server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", recoveryAddress: "127.0.0.1:0", drainTimeout: 1s}
 discovery: {file: {path: workers.yaml}}
 spec:
   blockSize: %d

@@ -182,7 +182,7 @@ func (s *stack) listWorkers(list []*worker) error {
 func (s *stack) startPicker(cfg *Config) error {
 	config := fmt.Sprintf(`apiVersion: %s
 kind: %s
-server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: 5s}
+server: {extProcAddress: "127.0.0.1:0", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", recoveryAddress: "127.0.0.1:0", drainTimeout: 5s}
 discovery: {file: {path: workers.yaml}}
 spec:
   blockSize: %d
