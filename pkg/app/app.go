@@ -21,6 +21,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/recovery"
 	"github.com/warmpath/warmpath/pkg/telemetry"
 )
 
@@ -38,6 +39,7 @@ type App struct {
 
 	workers   *discovery.File
 	plane     *eventplane.Plane // nil when events are disabled
+	recoverer *recoverer        // nil when workers are not asked
 	tokenizer *tokenizer        // nil when turned off
 	extproc   *extproc.Server
 	admin     *http.Server
@@ -92,6 +94,13 @@ func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
 func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 	spec := &cfg.Spec
 	var err error
+	var asks eventplane.Recoverer // stays nil, not a nil *recoverer
+	if spec.EventPlane.AsksWorkers() {
+		if a.recoverer, err = newRecoverer(cfg, a.picker, recovery.Config{Log: a.log}); err != nil {
+			return err
+		}
+		asks = a.recoverer
+	}
 	if !spec.EventPlane.Disabled {
 		a.plane, err = eventplane.New(eventplane.Config{
 			URL:       spec.EventPlane.NATS.URL,
@@ -104,6 +113,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			Drop:      a.drop,
 			Restarted: a.engines.Drop,
 			Loads:     a.engines,
+			Recover:   asks,
 			Log:       a.log,
 		})
 		if err != nil {
@@ -191,6 +201,9 @@ func (a *App) Run(ctx context.Context) error {
 	group.Go(func() error { return a.workers.Run(rest) })
 	if a.plane != nil {
 		group.Go(func() error { return a.plane.Run(rest) })
+	}
+	if a.recoverer != nil {
+		group.Go(func() error { return a.recoverer.Start(rest) })
 	}
 	group.Go(func() error {
 		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {

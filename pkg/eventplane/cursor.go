@@ -64,18 +64,17 @@ type cursor struct {
 	heard     bool      // source is set
 	source    uint64    // who speaks for the worker, see sourceOf
 	born      uint64    // when source spoke first, Unix ms of its clock
-	published uint64    // when the newest event was sent, Unix ms of its clock
+	published uint64    // when the event of id live was sent, Unix ms of its clock
 	replaced  uint64    // who spoke for the worker before
 	changed   time.Time // when source replaced it; zero when it never did
 	guest     uint64    // publisher of another rank that spoke for this one; 0 is none
 	lent      bool      // source spoke for another rank
 
-	// An answer of the worker may run ahead of its events: those from live, without
-	// it, to answered are still to come over NATS.
-	live, answered uint64
-	counted        uint64 // ids up to this one are in Missed if they did not come
+	live    uint64 // newest id that came over NATS; an answer of the worker may run ahead of it
+	counted uint64 // ids up to this one are in Missed if they did not come
 
 	skipped                     bool      // events of it were refused: what it holds is not all known
+	replaying                   bool      // events that waited are taken in
 	asking                      *asking   // the question to the worker under way; nil when there is none
 	retry                       time.Time // when a partial worker is asked again; zero: never
 	toldPartial, toldUnanswered bool      // that it is partial, and that it does not answer, is said
@@ -132,22 +131,19 @@ type origin struct {
 // advance classifies an event and moves on. Another source is another process,
 // whatever the id: a restart may have fallen into an outage.
 func (c *cursor) advance(id uint64, o origin) step {
-	s := &c.stats
 	switch {
 	case !c.heard:
 		c.heard, c.source, c.born = true, o.source, o.published
-		if c.known {
-			return c.follow(id, o)
-		}
-		c.known, s.LastID, c.published = true, id, o.published
-		if id > 1 {
+		if !c.known && id > 1 {
+			c.known, c.stats.LastID = true, id
+			c.hear(id, o)
 			return midway
 		}
-		return next
+		return c.follow(id, o)
 	case o.source == c.source:
 		return c.follow(id, o)
 	case c.outlived(o):
-		s.Stale++
+		c.stats.Stale++
 		return stale
 	}
 	c.replaced, c.changed = c.source, o.at
@@ -164,32 +160,38 @@ func (c *cursor) outlived(o origin) bool {
 
 func (c *cursor) restart(id uint64, o origin) {
 	c.stats.Restarts++
-	c.stats.LastID, c.published = id, o.published
-	c.counted, c.answered, c.turning = 0, 0, 0
+	c.known, c.stats.LastID = true, id
+	c.counted, c.turning = 0, 0
+	c.live, c.published = id, o.published
+}
+
+// hear notes an event that came over NATS.
+func (c *cursor) hear(id uint64, o origin) {
+	if id > c.live {
+		c.live, c.published = id, o.published
+	}
 }
 
 // follow classifies the next id of the same source. Ids start at 1 and grow by 1
 // per event; the first one heard may be any, since events flow before we listen.
 func (c *cursor) follow(id uint64, o origin) step {
 	s := &c.stats
+	if c.startsOver(id, o) {
+		c.restart(id, o)
+		return restart
+	}
+	c.hear(id, o)
 	switch last := s.LastID; {
-	case id == last+1 && c.known:
-		s.LastID, c.published, c.answered = id, o.published, 0
-		return next
-	case !c.known:
-		c.known, s.LastID, c.published = true, id, o.published
+	case !c.known, id == last+1:
+		c.known, s.LastID = true, id
 		return next
 	case id > last:
 		c.miss(id)
-		s.LastID, c.published = id, o.published
+		s.LastID = id
 		return gap
-	case c.startsOver(id, o):
-		c.restart(id, o)
-		return restart
-	default:
-		s.Duplicates++
-		return duplicate
 	}
+	s.Duplicates++
+	return duplicate
 }
 
 // miss counts the events between the newest and one that came: each once, however
@@ -202,21 +204,15 @@ func (c *cursor) miss(id uint64) {
 	}
 }
 
-// startsOver says whether an id that does not go ahead is of a new process. From
-// Dynamo 1.3 on that would have another source. Before, the time tells: what is
-// delivered again was sent no later than the newest event. An answer of the worker
-// may run ahead of its events, which then come with ids that were covered; a new
-// process begins with 1.
+// startsOver says whether an event is of a new process though its source is the
+// same, as in Dynamo 1.2. Then its id goes back behind what came over NATS before,
+// and it was sent later: what is delivered again was not. While a worker is asked,
+// events come twice: as they arrive, and when the answer is there.
 func (c *cursor) startsOver(id uint64, o origin) bool {
-	if o.source != 0 {
+	if o.source != 0 || c.replaying || !c.known || id == c.stats.LastID+1 || id > max(c.live, 1) || id == c.live && id > 1 {
 		return false
 	}
-	if c.published == 0 || o.published == 0 {
-		return id == 1 || id < c.stats.LastID
-	}
-	return o.published > c.published && (id == 1 || id < c.stats.LastID && !c.covered(id))
+	return o.published > c.published || o.published == 0
 }
-
-func (c *cursor) covered(id uint64) bool { return c.live < id && id <= c.answered }
 
 func keyOf(ev *kvevent.Event) fleet.Key { return fleet.Key{ID: ev.WorkerID, Rank: ev.Rank} }

@@ -56,7 +56,7 @@ type Plane struct {
 	secrets *secrets
 	queue   chan *nats.Msg // from NATS itself; when it is full, NATS drops messages
 
-	reconnectWait, rereadEvery time.Duration
+	reconnectWait, rereadEvery, askBackoff time.Duration
 
 	loads loadFeed
 	lanes []*lane
@@ -124,7 +124,7 @@ func New(cfg Config) (*Plane, error) {
 	}
 	p := &Plane{
 		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(),
-		reconnectWait: reconnectWait, rereadEvery: rereadEvery,
+		reconnectWait: reconnectWait, rereadEvery: rereadEvery, askBackoff: askBackoff,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier),
 		homes: map[speaker]uint32{}, silent: map[fleet.Key]time.Time{},

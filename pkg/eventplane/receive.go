@@ -241,7 +241,9 @@ func (p *Plane) startedOver(key fleet.Key, c *cursor, now time.Time) {
 	if p.cfg.Restarted != nil {
 		p.cfg.Restarted(key)
 	}
-	c.enter(Synced, now)
+	if c.asking == nil {
+		c.enter(Synced, now)
+	}
 }
 
 // cleared spreads the word that a rank, or every rank of its worker, holds nothing

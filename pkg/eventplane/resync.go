@@ -117,7 +117,7 @@ func (p *Plane) overtakes(c *cursor, ev *kvevent.Event, m *message) bool {
 		return false
 	}
 	switch {
-	case c.heard && o.source != c.source:
+	case c.heard && o.source != c.source, c.heard && c.startsOver(ev.ID, o):
 	case ev.Kind == kvevent.Cleared:
 		c.stats.LastID = ev.ID - 1 // all between was counted, and is void
 	default:
@@ -139,8 +139,8 @@ func (p *Plane) wait(c *cursor, ev *kvevent.Event, m *message, keep bool) {
 		c.skipped = true
 		return
 	}
-	if ev.Kind == kvevent.Cleared {
-		return
+	if o := m.origin(ev.WorkerID); c.heard && o.source == c.source {
+		c.hear(ev.ID, o)
 	}
 	c.asking.add(m)
 }
@@ -196,7 +196,7 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 	}
 	var err error
 	for try := range askTries {
-		if try > 0 && !pause(ctx, askBackoff<<(try-1)) {
+		if try > 0 && !pause(ctx, p.askBackoff<<(try-1)) {
 			return
 		}
 		var answer Recovered
@@ -310,7 +310,6 @@ func (p *Plane) noteAnswer(key fleet.Key, c *cursor, a *asking, r Recovered, tol
 	} else {
 		c.stats.Recovered += told
 	}
-	c.live, c.answered = c.stats.LastID, r.LastID
 	c.known, c.stats.LastID = true, r.LastID
 	c.turning, c.skipped = 0, false
 }
@@ -364,7 +363,8 @@ func (p *Plane) catchUpOne(l *lane, d *dynamo.Decoder, key fleet.Key, c *cursor,
 // whether it could: not when events before them are missing. Its caller holds the
 // lock of the worker's lane.
 func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m message) bool {
-	a.short = false
+	a.short, c.replaying = false, true
+	defer func() { c.replaying = false }()
 	// A message that waits was read before: its errors are counted.
 	_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
 		if keyOf(ev) != key || a.short || ev.Kind == kvevent.Cleared {
