@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,10 @@ const (
 	codeOverlap  jetstream.ErrorCode = 10065
 	codeNoRoom   jetstream.ErrorCode = 10023
 	codeNoStream jetstream.ErrorCode = 10027
+	codeFull     jetstream.ErrorCode = 10077
 )
+
+var limitCodes = []jetstream.ErrorCode{codeNoRoom, codeNoStream, codeFull}
 
 // askLimit bounds one request to JetStream's API.
 const askLimit = 5 * time.Second
@@ -100,7 +104,7 @@ func reasonOf(err error) error {
 		return fmt.Errorf("%w: %w", errStreamGone, err)
 	case known && api.ErrorCode == codeOverlap:
 		return fmt.Errorf("%w: %w", errStreamOverlap, err)
-	case known && (api.Code == 400 || api.Code == 500 || api.ErrorCode == codeNoRoom || api.ErrorCode == codeNoStream):
+	case known && (api.Code == 400 || api.Code == 500 || slices.Contains(limitCodes, api.ErrorCode)):
 		return fmt.Errorf("%w: %w", errStreamRefused, err)
 	}
 	return err

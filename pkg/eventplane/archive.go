@@ -1,0 +1,441 @@
+package eventplane
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	mathrand "math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// archiveConfig says where the state of a plane is kept for replicas that start
+// later: in an object store of JetStream.
+type archiveConfig struct {
+	Bucket   string
+	Storage  jetstream.StorageType
+	Replicas int           // 0 is 1
+	MaxBytes int64         // 0 is without a limit; up to three states are there at a time
+	TTL      time.Duration // of a state that no other has replaced; 0 is for ever
+	Every    time.Duration // a state that is younger is not replaced
+}
+
+// archiveBucket is the bucket that goes with a stream.
+func archiveBucket(stream string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_' {
+			return r
+		}
+		return '-'
+	}, stream) + "-state"
+}
+
+const (
+	archiveObject = "state"
+	// archiveChunk is the size of the pieces that a state is kept in, that of the
+	// nats command.
+	archiveChunk = 128 << 10
+	// archiveWindow is how many pieces may wait for the server's word that it has
+	// them: 8 MiB.
+	archiveWindow = 64
+	// archiveTries bounds how often reading starts over because a newer state has
+	// replaced the one that was being read.
+	archiveTries = 3
+)
+
+var (
+	// errArchiveEmpty is returned by load when no state was saved.
+	errArchiveEmpty = errors.New("no state is archived")
+	// errArchiveDamaged is returned by load for a state that is not what was saved.
+	errArchiveDamaged = errors.New("the archived state is damaged")
+	// errArchiveClaimed is returned by save when another replica took over.
+	errArchiveClaimed = errors.New("another replica archives its state at the same time")
+)
+
+// archive keeps one state. Its form in the bucket is that of any object, so tools
+// for object stores read it too. Beside the object stands a claim, of who is about
+// to replace it and since when: replicas agree by it who saves.
+type archive struct {
+	cfg    archiveConfig
+	js     jetstream.JetStream
+	stream jetstream.Stream // under the bucket
+	store  jetstream.ObjectStore
+	note   string // what is not as configured, for the log; empty when all is
+
+	now      func() time.Time
+	patience time.Duration // with a piece of a state that is read
+}
+
+// openArchive makes sure that the bucket is there. It fails as openStream does.
+func openArchive(ctx context.Context, js jetstream.JetStream, cfg archiveConfig) (*archive, error) {
+	a := &archive{cfg: cfg, js: js, now: time.Now, patience: askLimit}
+	var err error
+	a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
+		return js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: cfg.Bucket, Description: "what warmpath knows, for replicas that start later",
+			Storage: cfg.Storage, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, TTL: cfg.TTL,
+		})
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errStreamOff) {
+		refused := err
+		a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
+			return js.ObjectStore(ctx, cfg.Bucket)
+		})
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			err = refused
+		}
+		a.note = fmt.Sprintf("its limits cannot be changed to those configured, and it is used as it is: %v", refused)
+	}
+	if err == nil {
+		a.stream, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.Stream, error) {
+			return js.Stream(ctx, "OBJ_"+cfg.Bucket)
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("object store %q: %w", cfg.Bucket, err)
+	}
+	return a, nil
+}
+
+func (a *archive) chunkSubject(id string) string { return "$O." + a.cfg.Bucket + ".C." + id }
+
+func (a *archive) metaSubject() string {
+	return "$O." + a.cfg.Bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(archiveObject))
+}
+
+func (a *archive) claimSubject() string { return a.chunkSubject("claim") }
+
+// save replaces the state by what write writes, unless one was saved, or begun to
+// be, not long ago: then it returns false at once. Readers see the old state or
+// the new one. What fails leaves the old one.
+func (a *archive) save(ctx context.Context, write func(io.Writer) error) (saved bool, err error) {
+	claim, err := a.claim(ctx)
+	if err == nil && claim > 0 {
+		if err = a.replace(ctx, claim, write); err != nil {
+			a.release(ctx, claim)
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("archive in object store %q: %w", a.cfg.Bucket, err)
+	}
+	return claim > 0, nil
+}
+
+// claim puts up our claim and returns its sequence, or 0 when it is the turn of
+// another replica, or of nobody yet. Chance keeps replicas apart.
+func (a *archive) claim(ctx context.Context) (uint64, error) {
+	last, err := a.lastClaim(ctx)
+	if err != nil {
+		return 0, err
+	}
+	seq := uint64(0)
+	if last != nil {
+		seq = last.Sequence
+		limit := a.cfg.Every + time.Duration(mathrand.Float64()*float64(a.cfg.Every)/8)
+		if age := a.now().Sub(last.Time); age < limit && age > -limit { // clocks differ
+			return 0, nil
+		}
+	}
+	m := nats.NewMsg(a.claimSubject())
+	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	ack, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.PubAck, error) {
+		return a.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(seq))
+	})
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return 0, nil // another replica was faster
+	}
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// lastClaim returns nil when there is none.
+func (a *archive) lastClaim(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	last, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return a.stream.GetLastMsgForSubject(ctx, a.claimSubject())
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	return last, err
+}
+
+// release lets others try at once what we failed to do. When that fails too, they
+// try later.
+func (a *archive) release(ctx context.Context, claim uint64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+	defer cancel()
+	_ = a.stream.Purge(ctx, jetstream.WithPurgeSubject(a.claimSubject()), jetstream.WithPurgeSequence(claim+1))
+}
+
+// replace stores a state beside the old one and then points to it. The one before
+// stays until the next time, for those who are reading it.
+func (a *archive) replace(ctx context.Context, claim uint64, write func(io.Writer) error) error {
+	old, err := a.lookUp(ctx)
+	if err != nil && !errors.Is(err, errArchiveEmpty) {
+		return err
+	}
+	id := rand.Text()
+	info := &jetstream.ObjectInfo{
+		ObjectMeta: jetstream.ObjectMeta{Name: archiveObject, Opts: &jetstream.ObjectMetaOptions{ChunkSize: archiveChunk}},
+		Bucket:     a.cfg.Bucket, NUID: id,
+	}
+	if err := a.storePieces(ctx, info, write); err != nil {
+		return err
+	}
+	if last, err := a.lastClaim(ctx); err != nil {
+		return err
+	} else if last == nil || last.Sequence != claim {
+		return errArchiveClaimed // it took us so long that another one has begun
+	}
+	m := nats.NewMsg(a.metaSubject())
+	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	if m.Data, err = json.Marshal(info); err != nil {
+		return err
+	}
+	if _, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.PubAck, error) { return a.js.PublishMsg(ctx, m) }); err != nil {
+		return err
+	}
+	keep := map[string]bool{a.claimSubject(): true, a.chunkSubject(id): true}
+	if old != nil {
+		keep[a.chunkSubject(old.NUID)] = true
+	}
+	return a.purge(ctx, keep)
+}
+
+// purge removes the pieces of all states but some.
+func (a *archive) purge(ctx context.Context, keep map[string]bool) error {
+	info, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return a.stream.Info(ctx, jetstream.WithSubjectFilter(a.chunkSubject(">")))
+	})
+	if err != nil {
+		return err
+	}
+	for subject := range info.State.Subjects {
+		if keep[subject] {
+			continue
+		}
+		if _, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (any, error) {
+			return nil, a.stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storePieces stores the pieces of a state, and notes in info what they are.
+func (a *archive) storePieces(ctx context.Context, info *jetstream.ObjectInfo, write func(io.Writer) error) error {
+	w := archiveWriter{ctx: ctx, js: a.js, subject: a.chunkSubject(info.NUID), digest: sha256.New(), info: info}
+	err := write(&w)
+	if err == nil {
+		err = w.close()
+	}
+	if err != nil {
+		purgeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+		defer cancel()
+		_ = a.stream.Purge(purgeCtx, jetstream.WithPurgeSubject(w.subject)) // else the next save does it
+	}
+	return err
+}
+
+// archiveWriter stores what is written, in pieces.
+type archiveWriter struct {
+	ctx     context.Context //nolint:containedctx // an io.Writer takes none
+	js      jetstream.JetStream
+	subject string
+	digest  hash.Hash
+	info    *jetstream.ObjectInfo
+	buf     []byte
+	waiting []jetstream.PubAckFuture
+}
+
+// Write implements io.Writer.
+func (w *archiveWriter) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 {
+		if w.buf == nil {
+			w.buf = make([]byte, 0, archiveChunk) // the library may send the last one again
+		}
+		take := min(len(p), archiveChunk-len(w.buf))
+		w.buf, p = append(w.buf, p[:take]...), p[take:]
+		if len(w.buf) == archiveChunk {
+			if err := w.send(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (w *archiveWriter) send() error {
+	w.digest.Write(w.buf)
+	w.info.Size += uint64(len(w.buf))
+	w.info.Chunks++
+	ack, err := w.js.PublishAsync(w.subject, w.buf)
+	w.buf = nil
+	if err != nil {
+		return reasonOf(err)
+	}
+	w.waiting = append(w.waiting, ack)
+	return w.settle(archiveWindow - 1)
+}
+
+// settle waits until no more than that many pieces wait for the server's word.
+func (w *archiveWriter) settle(most int) error {
+	for ; len(w.waiting) > most; w.waiting = w.waiting[1:] {
+		if err := w.await(w.waiting[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *archiveWriter) await(ack jetstream.PubAckFuture) error {
+	limit := time.NewTimer(askLimit)
+	defer limit.Stop()
+	select {
+	case <-ack.Ok():
+		return nil
+	case err := <-ack.Err():
+		return reasonOf(err)
+	case <-w.ctx.Done():
+		return w.ctx.Err()
+	case <-limit.C:
+		return errStreamSilent
+	}
+}
+
+func (w *archiveWriter) close() error {
+	if len(w.buf) > 0 {
+		if err := w.send(); err != nil {
+			return err
+		}
+	}
+	if err := w.settle(0); err != nil {
+		return err
+	}
+	w.info.Digest = jetstream.GetObjectDigestValue(w.digest)
+	return nil
+}
+
+// lookUp returns what is known of the state that is archived.
+func (a *archive) lookUp(ctx context.Context) (*jetstream.ObjectInfo, error) {
+	info, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.ObjectInfo, error) {
+		return a.store.GetInfo(ctx, archiveObject)
+	})
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, errArchiveEmpty
+	}
+	return info, err
+}
+
+// load hands the archived state to read, which has to read it to its end, and
+// returns when it was saved. An error of read's is returned as it is. When the
+// state is replaced under the reader, read is called again, with the new one: it
+// must change nothing before it has come to the end.
+func (a *archive) load(ctx context.Context, read func(io.Reader) error) (saved time.Time, err error) {
+	var last string
+	for range archiveTries {
+		info, lookErr := a.lookUp(ctx)
+		if lookErr != nil {
+			err = lookErr
+			break
+		}
+		if info.NUID == last {
+			break // it was not replaced: trying again is of no use
+		}
+		last = info.NUID
+		if err = a.read(ctx, info, read); err == nil {
+			return info.ModTime, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("object store %q: %w", a.cfg.Bucket, err)
+}
+
+// read reads one state.
+func (a *archive) read(ctx context.Context, info *jetstream.ObjectInfo, read func(io.Reader) error) error {
+	consumer, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (jetstream.Consumer, error) {
+		return a.js.OrderedConsumer(ctx, "OBJ_"+a.cfg.Bucket, jetstream.OrderedConsumerConfig{
+			FilterSubjects: []string{a.chunkSubject(info.NUID)}, MaxResetAttempts: 1,
+		})
+	})
+	if err != nil {
+		return err
+	}
+	chunks, err := consumer.Messages(jetstream.PullMaxMessages(archiveWindow))
+	if err != nil {
+		return err
+	}
+	defer chunks.Stop()
+	r := &archiveReader{ctx: ctx, chunks: chunks, patience: a.patience, info: info, digest: sha256.New()}
+	err = read(r)
+	if _, end := r.Read(nil); end != nil && !errors.Is(end, io.EOF) {
+		return end
+	} else if end == nil && err == nil {
+		// The digest is looked at there.
+		return errors.New("the archived state was not read to its end")
+	}
+	return err
+}
+
+// archiveReader reads the pieces of a state.
+type archiveReader struct {
+	ctx      context.Context //nolint:containedctx // an io.Reader takes none
+	chunks   jetstream.MessagesContext
+	patience time.Duration // with the next piece
+	info     *jetstream.ObjectInfo
+	digest   hash.Hash
+	size     uint64
+	count    uint32
+	buf      []byte
+	err      error
+}
+
+// Read implements io.Reader.
+func (r *archiveReader) Read(p []byte) (int, error) {
+	for len(r.buf) == 0 && r.err == nil {
+		r.err = r.next()
+	}
+	if len(r.buf) == 0 {
+		return 0, r.err
+	}
+	n := copy(p, r.buf)
+	r.buf = r.buf[n:]
+	return n, nil
+}
+
+// next gets the next piece, or says that there are no more.
+func (r *archiveReader) next() error {
+	if r.count == r.info.Chunks {
+		if r.size != r.info.Size || jetstream.GetObjectDigestValue(r.digest) != r.info.Digest {
+			return fmt.Errorf("%w: its digest is wrong", errArchiveDamaged)
+		}
+		return io.EOF
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, r.patience)
+	defer cancel()
+	m, err := r.chunks.Next(jetstream.NextContext(ctx))
+	if err != nil {
+		if r.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%w: a piece of it does not come", errArchiveDamaged)
+		}
+		return reasonOf(err)
+	}
+	r.buf = m.Data()
+	r.digest.Write(r.buf)
+	r.size += uint64(len(r.buf))
+	r.count++
+	return nil
+}
