@@ -75,7 +75,7 @@ type Media struct {
 type Event struct {
 	WorkerID uint64 // full 64 bits
 	Rank     uint32 // data-parallel rank
-	ID       uint64 // counts 1, 2, 3, … per (WorkerID, Rank); a jump is loss, a step back a restart
+	ID       uint64 // counts 1, 2, 3, … per (WorkerID, Rank); a jump is loss, a step back a restart; 0 of engines' own events, which have none
 	Tier     Tier   // NumTiers: a tier that is not known
 	Kind     Kind
 

@@ -4,8 +4,9 @@
 //
 // It reads every form that releases 1.2 to 1.6 publish, and ties no form to
 // another: subjects in namespace, component or endpoint scope, payloads as one
-// map, as an array of maps or in the old positional form. One bad event never
-// costs a good one: it is skipped and counted.
+// map, as an array of maps or in the old positional form. The bare JSON events of
+// the JetStream mode are read by the same rules. One bad event never costs a good
+// one: it is skipped and counted.
 //
 // One field is read over on purpose: state_source, which newer senders add last to
 // say how they came to know. Nothing here depends on it.

@@ -35,13 +35,13 @@ func (d *Decoder) decodeJSON(msg []byte, scope Scope, apply func(*kvevent.Event)
 	if len(jsonSpace(rest)) > 0 {
 		return d.envelope, errLeftovers
 	}
-	if _, err := d.readRouterEvent(d.payload); err != nil {
+	if _, err = d.readRouterEvent(d.payload); err == nil {
+		d.envelope.PublisherID = d.event.WorkerID
+		d.emit(scope, apply)
+	} else {
 		d.stats.BadEvents++
 		d.lastSkip = err
-		return d.envelope, nil
 	}
-	d.envelope.PublisherID = d.event.WorkerID
-	d.emit(scope, apply)
 	return d.envelope, nil
 }
 

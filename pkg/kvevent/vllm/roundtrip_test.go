@@ -145,8 +145,15 @@ func (w *loose) uint(u uint64) {
 		size int
 	}
 	forms := []form{
-		{1<<7 - 1, 0, 0}, {1<<8 - 1, 0xcc, 1}, {1<<16 - 1, 0xcd, 2}, {1<<32 - 1, 0xce, 4}, {math.MaxUint64, 0xcf, 8},
-		{1<<7 - 1, 0xd0, 1}, {1<<15 - 1, 0xd1, 2}, {1<<31 - 1, 0xd2, 4}, {1<<63 - 1, 0xd3, 8},
+		{1<<7 - 1, 0, 0},
+		{1<<8 - 1, 0xcc, 1},
+		{1<<16 - 1, 0xcd, 2},
+		{1<<32 - 1, 0xce, 4},
+		{math.MaxUint64, 0xcf, 8},
+		{1<<7 - 1, 0xd0, 1},
+		{1<<15 - 1, 0xd1, 2},
+		{1<<31 - 1, 0xd2, 4},
+		{1<<63 - 1, 0xd3, 8},
 	}
 	forms = slices.DeleteFunc(forms, func(f form) bool { return u > f.max })
 	f := rapid.SampledFrom(forms).Draw(w.t, "form")

@@ -23,7 +23,7 @@ func vectors(t testing.TB) map[string][]byte {
 		t.Fatal(err)
 	}
 	all := map[string][]byte{}
-	for _, line := range bytes.Split(bytes.TrimSpace(data), []byte("\n")) {
+	for line := range bytes.SplitSeq(bytes.TrimSpace(data), []byte("\n")) {
 		var v struct {
 			Name string
 			Data []byte
@@ -124,7 +124,8 @@ var wantVectors = map[string]vector{
 	"removed and cleared": {
 		at(0),
 		list(gone(kvevent.Host, 1, 1<<64-1, digestLow), gone(0), cleared, cleared),
-		Stats{Events: 4}, "",
+		Stats{Events: 4},
+		"",
 	},
 	"map batch":             {at(7), list(ranked(7, put(0, block11))), Stats{Events: 1}, ""},
 	"map batch, rank first": {Batch{Rank: 7}, list(ranked(7, put(0, block11))), Stats{Events: 1, UnknownFields: 1}, ""},
@@ -142,7 +143,8 @@ var wantVectors = map[string]vector{
 	"media": {
 		at(0),
 		list(media(put(0, block11, kvevent.Block{Engine: 12, Hash: hashMedia2}), kvevent.Media{Block: 1, Hash: 42}, kvevent.Media{Block: 1, Hash: 7})),
-		Stats{Events: 1}, "",
+		Stats{Events: 1},
+		"",
 	},
 	"bare media":       {at(0), list(media(put(0, kvevent.Block{Engine: 11, Hash: hashMedia42}), kvevent.Media{Hash: 42})), Stats{Events: 1}, ""},
 	"other keys":       {at(0), list(put(0, block11, kvevent.Block{Engine: 12, Hash: hash5678})), Stats{Events: 1, IgnoredKeys: 8}, ""},

@@ -22,7 +22,10 @@ func FuzzSkip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		rest, err := Skip(b)
 		other, otherErr := msgp.Skip(b)
-		if (err == nil) != (otherErr == nil) || !bytes.Equal(rest, other) {
+		if errors.Is(otherErr, msgp.ErrRecursion) {
+			otherErr, other = err, rest // too deep for msgp only
+		}
+		if (err == nil) != (otherErr == nil) || err == nil && !bytes.Equal(rest, other) {
 			t.Fatalf("%x: %x, %v; msgp: %x, %v", b, rest, err, other, otherErr)
 		}
 		check := func(name string, after []byte, readErr error) {
