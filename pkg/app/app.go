@@ -52,6 +52,11 @@ type App struct {
 // New builds a picker and opens its listeners. cfg must be defaulted and valid,
 // as v1alpha1.Load returns it.
 func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
+	return newApp(cfg, log, false)
+}
+
+// newApp is New. With replicaSync other routers are told of the load that is placed.
+func newApp(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger, replicaSync bool) (*App, error) {
 	spec := &cfg.Spec
 	a := &App{
 		log:      log,
@@ -70,7 +75,7 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
 		Publish: a.setFleet,
 		Log:     log,
 	}
-	if err := a.buildEdges(cfg); err != nil {
+	if err := a.buildEdges(cfg, replicaSync); err != nil {
 		return nil, err
 	}
 	a.registry.MustRegister((*collector)(a))
@@ -89,22 +94,23 @@ func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
 	return spec.EventPlane.SpeculationTTL.Duration
 }
 
-func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
+func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig, replicaSync bool) error {
 	spec := &cfg.Spec
 	var err error
 	if !spec.EventPlane.Disabled {
 		a.plane, err = eventplane.New(eventplane.Config{
-			URL:       spec.EventPlane.NATS.URL,
-			Namespace: spec.EventPlane.NATS.Namespace,
-			Name:      spec.EventPlane.NATS.Name,
-			Security:  security(&spec.EventPlane.NATS),
-			Index:     a.index,
-			Known:     a.known,
-			Lost:      a.picker.Forget,
-			Drop:      a.drop,
-			Restarted: a.engines.Drop,
-			Loads:     a.engines,
-			Log:       a.log,
+			URL:         spec.EventPlane.NATS.URL,
+			Namespace:   spec.EventPlane.NATS.Namespace,
+			Name:        spec.EventPlane.NATS.Name,
+			Security:    security(&spec.EventPlane.NATS),
+			Index:       a.index,
+			Known:       a.known,
+			Lost:        a.picker.Forget,
+			Drop:        a.drop,
+			Restarted:   a.engines.Drop,
+			Loads:       a.engines,
+			ReplicaSync: replicaSync,
+			Log:         a.log,
 		})
 		if err != nil {
 			return err
@@ -124,6 +130,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 		Adapters:     adapters(spec),
 		IgnoreSalt:   spec.CacheSalt == v1alpha1.CacheSaltIgnore,
 		Handoff:      a.handoff,
+		Announcer:    a.announcer(replicaSync),
 		MaxBodyBytes: int(cfg.Server.MaxBodyBytes),
 		DrainTimeout: cfg.Server.DrainTimeout.Duration,
 		Ready:        a.ready,

@@ -42,6 +42,8 @@ type Config struct {
 	// called without a lock, by one goroutine at a time.
 	Loads Loads
 
+	ReplicaSync bool // tell other routers of the requests that are announced (Dynamo's --router-replica-sync)
+
 	Log *slog.Logger
 	Now func() time.Time // default time.Now
 }
@@ -54,7 +56,8 @@ type Plane struct {
 
 	reconnectWait, rereadEvery time.Duration
 
-	loads loadFeed
+	loads    loadFeed
+	announce *announcer // nil without replica sync
 
 	mu         sync.Mutex // one message at a time; guards all below
 	decoder    dynamo.Decoder
@@ -109,7 +112,7 @@ func New(cfg Config) (*Plane, error) {
 		return nil, fmt.Errorf("eventplane: %w", err)
 	}
 	return &Plane{
-		cfg: cfg, secrets: secrets, queueSize: queueSize, loads: newLoadFeed(),
+		cfg: cfg, secrets: secrets, queueSize: queueSize, loads: newLoadFeed(), announce: newAnnouncer(&cfg),
 		reconnectWait: reconnectWait, rereadEvery: rereadEvery,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		subjects: map[string]subject{}, workers: map[fleet.Key]*cursor{},

@@ -58,7 +58,11 @@ func (p *Plane) take(m *nats.Msg) {
 	}
 	p.stats.Messages++
 	skipped := p.decoder.Stats().BadEvents
-	_, err := p.decoder.Decode(m.Data, s.scope, p.apply)
+	apply := p.apply
+	if p.announce != nil {
+		p.announce.speaking, apply = m.Subject, p.applyFrom
+	}
+	_, err := p.decoder.Decode(m.Data, s.scope, apply)
 	if err == nil {
 		p.countComponent(s.component)
 		if p.decoder.Stats().BadEvents > skipped {
