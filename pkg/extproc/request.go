@@ -140,20 +140,21 @@ func (s *Server) putWork(w *work) {
 	}
 }
 
-// decide turns a request into a decision. body is nil when it is not read. The
-// announcement, nil for none, must be finished.
-func (s *Server) decide(ctx context.Context, h *head, body []byte, subset pick.Subset) (pick.Decision, Announcement, error) {
+// decide turns a request into a decision, and tells others of it. body is nil when
+// it is not read.
+func (st *stream) decide(ctx context.Context, body []byte) error {
+	s, h := st.srv, &st.head
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	req := pick.Request{Subset: subset, PromptLess: !h.post}
+	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
 	adapter := ""
 	if h.kind != prompt.Other && body != nil {
 		if err := w.body.Scan(h.kind, body); err != nil {
-			return pick.Decision{}, nil, err
+			return err
 		}
 		tokens := s.tokens(ctx, h, body, w)
 		if err := ctx.Err(); err != nil {
-			return pick.Decision{}, nil, err // the client went away meanwhile
+			return err // the client went away meanwhile
 		}
 		req.Tokens = len(tokens)
 		if len(tokens) == 0 {
@@ -163,12 +164,13 @@ func (s *Server) decide(ctx context.Context, h *head, body []byte, subset pick.S
 		req.Chains = s.chains(h, tokens, adapter, w)
 		req.NoGuess = w.body.HasMedia
 	}
-	d, err := s.cfg.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
-	s.metrics.decided(&d, err)
-	if err != nil {
-		return d, nil, err
+	var err error
+	st.decision, err = s.cfg.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
+	s.metrics.decided(&st.decision, err)
+	if err == nil {
+		st.announced = s.announce(h, &req, &st.decision, adapter)
 	}
-	return d, s.announce(h, &req, &d, adapter), nil
+	return err
 }
 
 // estimate is the length of a prompt in tokens when its token ids are not known.

@@ -157,8 +157,7 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 
 // route decides and sends what the decision changes.
 func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *structpb.Struct) error) error {
-	decision, announced, err := st.srv.decide(st.rpc.Context(), &st.head, body, st.subset)
-	st.decision, st.announced = decision, announced
+	err := st.decide(st.rpc.Context(), body)
 	st.body.lent = st.head.lent
 	if st.rpc.Context().Err() != nil {
 		return nil //nolint:nilerr // the client is gone: nobody reads an answer
