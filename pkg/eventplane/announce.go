@@ -59,11 +59,10 @@ type announcer struct {
 	back   bool // connected (again) since the last look
 	closed bool // nobody publishes any more
 	stats  AnnounceStats
-	quiet  quiet
-}
 
-// quiet are the ends of the current periods of silence.
-type quiet struct{ place, denied time.Time }
+	// Ends of the current periods of silence about unknown places and denials.
+	placeSilent, deniedSilent time.Time
+}
 
 // wordKind is what becomes of a request. It only grows.
 type wordKind uint8
@@ -195,6 +194,18 @@ func (a *announcer) nudge() {
 	case a.wake <- struct{}{}:
 	default: // it will have one anyway
 	}
+}
+
+// complain counts a failure, and says whether to say so: once a minute.
+func (a *announcer) complain(count *uint64, silent *time.Time, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	*count++
+	if now.Before(*silent) {
+		return false
+	}
+	*silent = now.Add(time.Minute)
+	return true
 }
 
 // freeRoom gives the memory of the hashes back.

@@ -267,15 +267,7 @@ func (p *publisher) count(kind dynamo.SequenceKind, err error) {
 // noPlace counts a request on a worker whose place is not known, and says so at
 // most once a minute.
 func (p *publisher) noPlace(k fleet.Key) {
-	a, now := p.from, p.now()
-	a.mu.Lock()
-	a.stats.UnknownPlace++
-	said := now.Before(a.quiet.place)
-	if !said {
-		a.quiet.place = now.Add(time.Minute)
-	}
-	a.mu.Unlock()
-	if !said {
+	if a := p.from; a.complain(&a.stats.UnknownPlace, &a.placeSilent, p.now()) {
 		p.log.Warn("other routers are not told of requests on a worker that was never heard on the event plane; more within a minute are only counted",
 			"worker_id", k.ID, "rank", k.Rank)
 	}

@@ -81,15 +81,7 @@ func (p *Plane) announceError(_ *nats.Conn, _ *nats.Subscription, err error) {
 // denied counts a message that the server did not pass on, and says so at most
 // once a minute.
 func (p *Plane) denied(err error) {
-	a, now := p.announce, p.cfg.Now()
-	a.mu.Lock()
-	a.stats.Denied++
-	said := now.Before(a.quiet.denied)
-	if !said {
-		a.quiet.denied = now.Add(time.Minute)
-	}
-	a.mu.Unlock()
-	if !said {
+	if a := p.announce; a.complain(&a.stats.Denied, &a.deniedSilent, p.cfg.Now()) {
 		p.cfg.Log.Warn("the event plane does not let us tell other routers of requests; more within a minute are only counted", "error", err)
 	}
 }
