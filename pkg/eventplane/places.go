@@ -22,18 +22,18 @@ type places struct {
 	known func(fleet.Key) bool // whether a pool has a worker
 
 	mu sync.RWMutex // guards all below
-	of map[uint64]place
+	of map[uint64]whereabouts
 }
 
-// place is where a worker is.
-type place struct {
+// whereabouts is where a worker is.
+type whereabouts struct {
 	scope   string // its subjects up to the topic, without the dot
 	subject string // of active_sequences_events there
 	own     bool   // the worker said so itself, not a router about it
 }
 
 func newPlaces(known func(fleet.Key) bool) places {
-	return places{known: known, of: map[uint64]place{}}
+	return places{known: known, of: map[uint64]whereabouts{}}
 }
 
 // heard notes that a worker published on a subject of our namespace. It is cheap,
@@ -57,7 +57,7 @@ func (p *places) note(k fleet.Key, subject string, own bool) {
 	if s, err := dynamo.ParseSubject(subject); err != nil || s.Scope == dynamo.NamespaceScope {
 		return
 	}
-	at = place{scope: scope, subject: scope + "." + dynamo.TopicActiveSequences, own: own}
+	at = whereabouts{scope: scope, subject: scope + "." + dynamo.TopicActiveSequences, own: own}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, again := p.of[k.ID]; !again && !p.room() {
@@ -70,7 +70,7 @@ func (p *places) note(k fleet.Key, subject string, own bool) {
 // are in no pool. Its caller holds the lock.
 func (p *places) room() bool {
 	if len(p.of) >= maxPlaces {
-		maps.DeleteFunc(p.of, func(worker uint64, _ place) bool { return !p.known(fleet.Key{ID: worker}) })
+		maps.DeleteFunc(p.of, func(worker uint64, _ whereabouts) bool { return !p.known(fleet.Key{ID: worker}) })
 	}
 	return len(p.of) < maxPlaces
 }
