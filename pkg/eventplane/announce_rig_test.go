@@ -29,7 +29,7 @@ func startSync(t testing.TB, namespace string, to Loads) (*rig, *nats.Conn, *ear
 	r := newRig(t, address, namespace).syncing()
 	r.plane.cfg.Loads = to
 	conn := connect(t, address)
-	e := listen(t, conn)
+	e := earOn(t, conn)
 	r.run()
 	r.listening(conn)
 	r.loadBarrier(conn)
@@ -58,7 +58,7 @@ type ear struct {
 	decoder dynamo.LoadDecoder
 }
 
-func listen(t testing.TB, conn *nats.Conn) *ear {
+func earOn(t testing.TB, conn *nats.Conn) *ear {
 	t.Helper()
 	sub, err := conn.SubscribeSync("namespace.>")
 	if err != nil {

@@ -485,7 +485,7 @@ func TestAnOutageOfNATS(t *testing.T) {
 	r := newRig(t, address, "dynamo").syncing()
 	r.plane.reconnectWait = time.Millisecond
 	conn := connect(t, address)
-	e := listen(t, conn)
+	e := earOn(t, conn)
 	r.run()
 	r.at(componentSubject, both, prefill, decode)
 	known := r.plane.Announce(&Placement{RequestID: "known", Prefill: prefill, Decode: decode})
@@ -549,7 +549,7 @@ func TestNoServer(t *testing.T) {
 func TestTheEndFreesAll(t *testing.T) {
 	address, _ := startNATS(t, anyPort)
 	r := newRig(t, address, "dynamo").syncing()
-	e := listen(t, connect(t, address))
+	e := earOn(t, connect(t, address))
 	stop := r.run()
 	r.at(componentSubject, both, prefill, decode)
 	var open []*Announcement
@@ -689,7 +689,7 @@ func TestServerLimits(t *testing.T) {
 	}
 	as := func(user string) string { return strings.Replace(s.ClientURL(), "nats://", "nats://"+user+":p@", 1) }
 	r := newRig(t, as("picker"), "").syncing()
-	e := listen(t, connect(t, as("ear")))
+	e := earOn(t, connect(t, as("ear")))
 	r.run()
 	r.at(componentSubject, both, decode)
 	r.at("namespace.closed.component.backend.kv-events", prefill)
