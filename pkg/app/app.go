@@ -103,18 +103,19 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 	}
 	if !spec.EventPlane.Disabled {
 		a.plane, err = eventplane.New(eventplane.Config{
-			URL:       spec.EventPlane.NATS.URL,
-			Namespace: spec.EventPlane.NATS.Namespace,
-			Name:      spec.EventPlane.NATS.Name,
-			Security:  security(&spec.EventPlane.NATS),
-			Index:     a.index,
-			Known:     a.known,
-			Lost:      a.picker.Forget,
-			Drop:      a.drop,
-			Restarted: a.engines.Drop,
-			Loads:     a.engines,
-			Recover:   asks,
-			Log:       a.log,
+			URL:         spec.EventPlane.NATS.URL,
+			Namespace:   spec.EventPlane.NATS.Namespace,
+			Name:        spec.EventPlane.NATS.Name,
+			Security:    security(&spec.EventPlane.NATS),
+			Index:       a.index,
+			Known:       a.known,
+			Lost:        a.picker.Forget,
+			Drop:        a.drop,
+			Restarted:   a.engines.Drop,
+			Loads:       a.engines,
+			ReplicaSync: spec.EventPlane.ReplicaSync,
+			Recover:     asks,
+			Log:         a.log,
 		})
 		if err != nil {
 			return err
@@ -134,6 +135,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 		Adapters:     adapters(spec),
 		IgnoreSalt:   spec.CacheSalt == v1alpha1.CacheSaltIgnore,
 		Handoff:      a.handoff,
+		Announcer:    a.announcer(spec.EventPlane.ReplicaSync),
 		MaxBodyBytes: int(cfg.Server.MaxBodyBytes),
 		DrainTimeout: cfg.Server.DrainTimeout.Duration,
 		Ready:        a.ready,

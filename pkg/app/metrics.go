@@ -43,6 +43,8 @@ var (
 
 	descLoadMessages = desc("load_messages_total", "Messages of engines and other routers about load, by topic.", "topic")
 	descOddLoads     = desc("load_messages_odd_total", "Messages about load, or words in them, that were odd: most of them were not used.", "kind")
+	descAnnounced    = desc("announcements_total", "Messages that told other routers of requests placed by this picker, by kind.", "kind")
+	descUnannounced  = desc("announcements_dropped_total", "Messages that should have, by the reason why they could not.", "reason")
 
 	descEngineUsed           = desc("engine_kv_used_blocks", "KV blocks in use, by the worker's own count.", "worker_id", "rank")
 	descEngineQueued         = desc("engine_queued_requests", "Requests in the engine's own queue.", "worker_id", "rank")
@@ -85,6 +87,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if c.plane != nil {
 		c.collectPlane(gauge, counter)
 		c.collectLoads(counter)
+		c.collectAnnouncements(counter)
 		c.collectEngines(pool, gauge)
 	}
 }
@@ -152,6 +155,7 @@ func (c *collector) collectLoads(counter emitCounter) {
 	}
 	counter(descOddLoads, s.BadMessages, "bad")
 	counter(descOddLoads, s.Misplaced, "wrong_subject")
+	counter(descOddLoads, s.Own, "own")
 	counter(descOddLoads, s.OtherSpace, "other_namespace")
 	counter(descOddLoads, s.Dropped, "dropped")
 	counter(descOddLoads, s.UnknownFields, "unknown_field")
@@ -162,6 +166,18 @@ func (c *collector) collectLoads(counter emitCounter) {
 	counter(descOddLoads, e.LongIDs, "long_request_id")
 	counter(descOddLoads, e.Expired, "request_expired")
 	counter(descOddLoads, e.Overflowed, "too_many_requests")
+}
+
+func (c *collector) collectAnnouncements(counter emitCounter) {
+	s := c.plane.AnnounceStats()
+	counter(descAnnounced, s.Added, "AddRequest")
+	counter(descAnnounced, s.Prefilled, "MarkPrefillCompleted")
+	counter(descAnnounced, s.Freed, "Free")
+	counter(descUnannounced, s.UnknownPlace, "unknown_place")
+	counter(descUnannounced, s.QueueFull, "queue_full")
+	counter(descUnannounced, s.NotConnected, "not_connected")
+	counter(descUnannounced, s.TooLarge, "too_large")
+	counter(descUnannounced, s.Denied, "denied")
 }
 
 // collectEngines shows the fresh figures of the workers in the pool.

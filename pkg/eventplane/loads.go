@@ -32,6 +32,7 @@ type LoadStats struct {
 	OtherSpace    uint64            // of another namespace: ignored
 	BadMessages   uint64            // that could not be read
 	Misplaced     uint64            // of another topic than their subject: in ByTopic, but not used
+	Own           uint64            // of this process, about its own requests: in ByTopic, but not used
 	UnknownFields uint64            // fields that were skipped
 	Dropped       uint64            // messages NATS dropped because we were too slow
 }
@@ -102,9 +103,35 @@ func (p *Plane) receiveLoad(m *nats.Msg) {
 	switch {
 	case err != nil:
 		p.sayBadLoad(m, err, now)
-	case l != nil:
+	case l == nil || p.heardMyself(l, m.Subject):
+	default:
 		deliver(p.cfg.Loads, l, now)
 	}
+}
+
+// heardMyself says whether a message is one of our own: what it is about is in our
+// own books already. From others it learns where workers are.
+func (p *Plane) heardMyself(l *dynamo.Load, subject string) bool {
+	a := p.announce
+	if a == nil {
+		return false
+	}
+	switch e := &l.Sequence; {
+	case l.Kind == dynamo.LoadMetrics:
+		a.places.heard(fleet.Key{ID: l.Metrics.WorkerID, Rank: l.Metrics.Rank}, subject)
+	case l.Kind == dynamo.LoadForwardPass:
+		a.places.heard(fleet.Key{ID: l.Pass.WorkerID, Rank: l.Pass.Rank}, subject)
+	case e.RouterID == a.router:
+		p.loads.mu.Lock()
+		p.loads.stats.Own++
+		p.loads.mu.Unlock()
+		return true
+	case e.RouterID == e.WorkerID:
+		a.places.heard(fleet.Key{ID: e.WorkerID, Rank: e.Rank}, subject)
+	default:
+		a.places.mentioned(fleet.Key{ID: e.WorkerID, Rank: e.Rank}, subject)
+	}
+	return false
 }
 
 // read reads a message, nil when it is of another namespace.

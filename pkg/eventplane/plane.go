@@ -46,6 +46,8 @@ type Config struct {
 	// called without a lock, by one goroutine at a time.
 	Loads Loads
 
+	ReplicaSync bool // tell other routers of the requests that are announced (Dynamo's --router-replica-sync)
+
 	Log *slog.Logger
 	Now func() time.Time // default time.Now
 }
@@ -58,8 +60,9 @@ type Plane struct {
 
 	reconnectWait, rereadEvery, askBackoff time.Duration
 
-	loads loadFeed
-	lanes []*lane
+	loads    loadFeed
+	lanes    []*lane
+	announce *announcer // nil without replica sync
 
 	barriers   chan *barrier
 	dispatched atomic.Uint64        // sequence of the newest message of the stream that a lane has
@@ -123,7 +126,7 @@ func New(cfg Config) (*Plane, error) {
 		return nil, fmt.Errorf("eventplane: %w", err)
 	}
 	p := &Plane{
-		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(),
+		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(), announce: newAnnouncer(&cfg),
 		reconnectWait: reconnectWait, rereadEvery: rereadEvery, askBackoff: askBackoff,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier),

@@ -34,9 +34,10 @@ const (
 
 // message is a message whose events are being taken in.
 type message struct {
-	data  []byte
-	scope dynamo.Scope
-	at    time.Time // when NATS brought it, or its stream took it in
+	subject string
+	data    []byte
+	scope   dynamo.Scope
+	at      time.Time // when NATS brought it, or its stream took it in
 
 	publisher, published uint64 // of its envelope
 	tier                 string // unknown one that it names
@@ -61,7 +62,7 @@ func (l *lane) receive(it item) {
 		if it.at.IsZero() {
 			it.at = p.cfg.Now()
 		}
-		l.now = message{data: it.msg.Data, scope: s.scope, at: it.at}
+		l.now = message{subject: it.msg.Subject, data: it.msg.Data, scope: s.scope, at: it.at}
 		_, err = l.decoder.Decode(it.msg.Data, s.scope, l.take)
 	}
 	decoded := err == nil
@@ -136,6 +137,9 @@ func readSubject(text, base string) subject {
 // take takes in one event of the message under way.
 func (l *lane) take(ev *kvevent.Event) {
 	e := l.decoder.Envelope()
+	if p := l.plane; p.announce != nil {
+		p.announce.places.heard(keyOf(ev), l.now.subject)
+	}
 	l.now.publisher, l.now.published, l.now.tier = e.PublisherID, e.PublishedAt, l.decoder.LastTier()
 	home := l.plane.laneOf(ev.WorkerID)
 	home.mu.Lock()

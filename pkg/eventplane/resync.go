@@ -196,7 +196,7 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 	}
 	var err error
 	for try := range askTries {
-		if try > 0 && !pause(ctx, p.askBackoff<<(try-1)) {
+		if try > 0 && pause(ctx, p.askBackoff<<(try-1)) != nil {
 			return
 		}
 		var answer Recovered
@@ -232,17 +232,6 @@ func (p *Plane) question(key fleet.Key) (*cursor, *asking, uint64) {
 // current says whether a question still stands. Its caller holds the lock.
 func (p *Plane) current(key fleet.Key, c *cursor, a *asking) bool {
 	return c.asking == a && p.workers[key] == c
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // errAgain is the error of an answer that is not enough.

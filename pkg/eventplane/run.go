@@ -89,6 +89,9 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 	}
 	p.noteSubscribed(conn)
+	if p.announce != nil {
+		receiving.Go(func() { p.runAnnouncer(ctx) })
+	}
 	p.watch(ctx, conn)
 	return nil
 }

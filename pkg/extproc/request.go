@@ -40,6 +40,8 @@ type head struct {
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
 	lent   bool     // the tokenizer has seen the body
+
+	requestID string // empty until somebody asks for it
 }
 
 func (h *head) read(headers []*corev3.HeaderValue, routing map[string]bool) {
@@ -138,29 +140,37 @@ func (s *Server) putWork(w *work) {
 	}
 }
 
-// decide turns a request into a decision. body is nil when it is not read.
-func (s *Server) decide(ctx context.Context, h *head, body []byte, subset pick.Subset) (pick.Decision, error) {
+// decide turns a request into a decision, and tells others of it. body is nil when
+// it is not read.
+func (st *stream) decide(ctx context.Context, body []byte) error {
+	s, h := st.srv, &st.head
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	req := pick.Request{Subset: subset, PromptLess: !h.post}
+	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
+	adapter := ""
 	if h.kind != prompt.Other && body != nil {
 		if err := w.body.Scan(h.kind, body); err != nil {
-			return pick.Decision{}, err
+			return err
 		}
 		tokens := s.tokens(ctx, h, body, w)
 		if err := ctx.Err(); err != nil {
-			return pick.Decision{}, err // the client went away meanwhile
+			return err // the client went away meanwhile
 		}
 		req.Tokens = len(tokens)
 		if len(tokens) == 0 {
 			req.Tokens = estimate(&w.body)
 		}
-		req.Chains = s.chains(h, tokens, w)
+		adapter = s.adapter(w.body.Model)
+		req.Chains = s.chains(h, tokens, adapter, w)
 		req.NoGuess = w.body.HasMedia
 	}
-	d, err := s.cfg.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
-	s.metrics.decided(&d, err)
-	return d, err
+	var err error
+	st.decision, err = s.cfg.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
+	s.metrics.decided(&st.decision, err)
+	if err == nil {
+		st.announced = s.announce(h, &req, &st.decision, adapter)
+	}
+	return err
 }
 
 // estimate is the length of a prompt in tokens when its token ids are not known.
@@ -200,7 +210,7 @@ func (s *Server) tokens(ctx context.Context, h *head, body []byte, w *work) []ui
 }
 
 // chains hashes token ids under the request's adapter and salt.
-func (s *Server) chains(h *head, tokens []uint32, w *work) []block.Chain {
+func (s *Server) chains(h *head, tokens []uint32, adapter string, w *work) []block.Chain {
 	salt := w.body.Salt
 	if h.tenant != "" {
 		salt = h.tenant
@@ -208,11 +218,15 @@ func (s *Server) chains(h *head, tokens []uint32, w *work) []block.Chain {
 	if s.cfg.IgnoreSalt {
 		salt = ""
 	}
-	adapter := ""
-	if s.cfg.Adapters[w.body.Model] {
-		adapter = w.body.Model
-	}
 	w.hashes = s.cfg.Layout.AppendHashes(w.hashes[:0], tokens, block.NewSeed(adapter, salt))
 	w.chains = block.AppendChains(w.chains[:0], w.hashes)
 	return w.chains
+}
+
+// adapter is the LoRA adapter that a model is, empty when it is none.
+func (s *Server) adapter(model string) string {
+	if s.cfg.Adapters[model] {
+		return model
+	}
+	return ""
 }

@@ -41,7 +41,7 @@ func (s *Server) routed(d *pick.Decision, h *head) (*extprocv3.CommonResponse, *
 	destination := d.Decode.Endpoint.String()
 	set := make([]*corev3.HeaderValueOption, 0, 1+len(s.cfg.Handoff))
 	set = append(set, overwrite(destinationHeader, destination))
-	set = s.cfg.Handoff.appendTo(set, d, s.cfg.RequestID)
+	set = s.cfg.Handoff.appendTo(set, d, func() string { return s.requestID(h) })
 	common := &extprocv3.CommonResponse{
 		ClearRouteCache: true,
 		HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: set, RemoveHeaders: s.unsaid(h, set)},

@@ -57,6 +57,7 @@ type Config struct {
 	Adapters     map[string]bool // model names that are LoRA adapters
 	IgnoreSalt   bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
 	Handoff      Handoff         // nil: no handoff headers
+	Announcer    Announcer       // nil: other routers are told nothing
 	MaxBodyBytes int             // default 64 MiB
 	DrainTimeout time.Duration   // default 30 s: see Run
 	Ready        func() error    // nil: always ready; an error says what is missing

@@ -37,7 +37,8 @@ type stream struct {
 	body   body
 
 	decision  pick.Decision
-	firstSeen bool // the first byte of output was seen
+	announced Announcement // of the decision; nil for none
+	firstSeen bool         // the first byte of output was seen
 
 	// One message and one chunk serve all body messages: gRPC has encoded a
 	// message when Send returns.
@@ -156,8 +157,7 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 
 // route decides and sends what the decision changes.
 func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *structpb.Struct) error) error {
-	decision, err := st.srv.decide(st.rpc.Context(), &st.head, body, st.subset)
-	st.decision = decision
+	err := st.decide(st.rpc.Context(), body)
 	st.body.lent = st.head.lent
 	if st.rpc.Context().Err() != nil {
 		return nil //nolint:nilerr // the client is gone: nobody reads an answer
@@ -251,6 +251,9 @@ func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 		if r := st.decision.Reservation; r != nil {
 			r.PrefillDone()
 		}
+		if st.announced != nil {
+			st.announced.PrefillDone()
+		}
 	}
 	if st.reply == fullDuplex {
 		return st.echo(m.GetBody(), m.GetEndOfStream(), responseSide)
@@ -270,6 +273,9 @@ func (st *stream) refuse(err error) error {
 func (st *stream) release() {
 	if r := st.decision.Reservation; r != nil {
 		r.Release()
+	}
+	if st.announced != nil {
+		st.announced.Finished()
 	}
 	st.body.free()
 }
