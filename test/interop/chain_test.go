@@ -31,14 +31,18 @@ type chain struct {
 	url      string // of Envoy
 }
 
-func startChain(t *testing.T, binary string, cfg StackConfig) *chain {
+// chainVersions are the releases that run behind Envoy. What reaches the workers is
+// the same in those between.
+var chainVersions = []string{Versions[0], Versions[len(Versions)-1]}
+
+func startChain(t *testing.T, cfg StackConfig) *chain {
 	t.Helper()
 	c := &chain{}
 	cfg.NATSURL, cfg.BlockSize, cfg.Blocks = StartNATS(t), blockSize, 128
 	c.events = Record(t, cfg.NATSURL, "kv-events")
 	c.stack = StartStack(t, cfg)
 	c.sidecars = StartSidecars(t, c.stack)
-	c.picker = StartPicker(t, binary, c.stack, c.sidecars)
+	c.picker = StartPicker(t, c.stack, PickerConfig{Binary: pickerBinary(t), Sidecars: c.sidecars})
 
 	envoy, err := gateway.InstallEnvoy(t.Context(), gateway.CacheDir(), os.Stderr)
 	if err != nil {
@@ -311,10 +315,9 @@ func (c *chain) checkEndpoints(t *testing.T) {
 }
 
 func TestChainAggregated(t *testing.T) {
-	binary := BuildPicker(t)
-	forEachVersion(t, func(t *testing.T, version string) {
+	forVersions(t, chainVersions, func(t *testing.T, version string) {
 		const ranks = 2
-		c := startChain(t, binary, StackConfig{
+		c := startChain(t, StackConfig{
 			Version: version, Ranks: ranks, Roles: map[fleet.Role]int{fleet.Aggregated: 2},
 		})
 		c.run(t, "backend", version, ranks)
@@ -322,9 +325,8 @@ func TestChainAggregated(t *testing.T) {
 }
 
 func TestChainDisaggregated(t *testing.T) {
-	binary := BuildPicker(t)
-	forEachVersion(t, func(t *testing.T, version string) {
-		c := startChain(t, binary, StackConfig{
+	forVersions(t, chainVersions, func(t *testing.T, version string) {
+		c := startChain(t, StackConfig{
 			Version: version, Roles: map[fleet.Role]int{fleet.Prefill: 2, fleet.Decode: 2},
 		})
 		c.run(t, "prefill", version, 1)

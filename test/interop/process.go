@@ -89,6 +89,12 @@ func (p *process) stop(t testing.TB) {
 	}
 }
 
+// kill ends the whole process group at once.
+func (p *process) kill(t testing.TB) {
+	p.signal(t, syscall.SIGKILL)
+	<-p.exited
+}
+
 func (p *process) signal(t testing.TB, s syscall.Signal) {
 	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("signal %s to %s: %v", s, p.name, err)

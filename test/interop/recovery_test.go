@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,38 +20,12 @@ import (
 	"github.com/warmpath/warmpath/pkg/recovery"
 )
 
-// recoverySources reads from Dynamo's discovery where each worker rank answers
-// queries. Up to 1.3 that is an endpoint by a certain name, later an event source.
-func recoverySources(t *testing.T, s *Stack, version string) map[fleet.Key]recovery.Source {
+// mustSources returns where each worker rank of a stack answers queries.
+func mustSources(t *testing.T, s *Stack) map[fleet.Key]recovery.Source {
 	t.Helper()
-	bucket, word := "event_sources", "kv-events"
-	if version == "1.2.1" {
-		bucket, word = "instances", "worker_kv_indexer_query_dp"
-	}
-	dir := filepath.Join(s.discoveryDir(), "v1", bucket)
-	files, err := os.ReadDir(dir)
+	sources, err := s.RecoverySources()
 	if err != nil {
 		t.Fatal(err)
-	}
-	sources := map[fleet.Key]recovery.Source{}
-	for _, f := range files {
-		if name, err := url.PathUnescape(f.Name()); err != nil {
-			t.Fatal(err)
-		} else if !strings.Contains(name, word) {
-			continue
-		}
-		object, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		source, err := recovery.ParseSource(object)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", f.Name(), err, object)
-		}
-		if again, err := recovery.ParseTransport(object); err != nil || again != source.Target {
-			t.Fatalf("%s: target %+v, %v, want %+v", f.Name(), again, err, source.Target)
-		}
-		sources[fleet.Key{ID: source.WorkerID, Rank: source.Rank}] = source
 	}
 	return sources
 }
@@ -216,7 +187,7 @@ func TestRecovery(t *testing.T) {
 			Version: version, NATSURL: server, BlockSize: blockSize, Ranks: 2,
 			Roles: map[fleet.Role]int{fleet.Aggregated: 2},
 		})
-		r.sources = recoverySources(t, r.stack, version)
+		r.sources = mustSources(t, r.stack)
 		var keys []fleet.Key
 		for _, id := range r.stack.Workers(fleet.Aggregated) {
 			keys = append(keys, fleet.Key{ID: id}, fleet.Key{ID: id, Rank: 1})
