@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
@@ -167,28 +165,7 @@ func (c *chain) waitIndex(t *testing.T, want expect, subject string) *Ledger {
 	if want != nil {
 		want.wait(t, c.events, subject)
 	}
-	ctx, cancel := contextWithDeadline(t)
-	defer cancel()
-	var ledger *Ledger
-	if err := poll(ctx, func() error {
-		ledger = ReadLedger(c.events.Events())
-		if len(ledger.Lost) > 0 {
-			t.Fatalf("events: %q", ledger.Lost)
-		}
-		held := maps.Clone(ledger.Held)
-		maps.DeleteFunc(held, func(_ fleet.Key, m map[block.Chain]bool) bool { return len(m) == 0 })
-		index, err := c.picker.Index(ctx)
-		if err != nil {
-			return err
-		}
-		if diff := cmp.Diff(held, index); diff != "" {
-			return fmt.Errorf("index (-events +index):\n%s", diff)
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return ledger
+	return waitIndex(t, c.picker, c.events)
 }
 
 const (

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,15 +38,15 @@ type Event struct {
 	Data    []byte
 }
 
-// Recorder keeps every message of one event-plane topic.
+// Recorder keeps every message of some event-plane topics.
 type Recorder struct {
 	mu     sync.Mutex
 	events []Event
 }
 
-// Record keeps every message of a topic ("kv-events"), whatever its scope, from
+// Record keeps every message of the topics ("kv-events"), whatever its scope, from
 // now until the test ends.
-func Record(t testing.TB, url, topic string) *Recorder {
+func Record(t testing.TB, url string, topics ...string) *Recorder {
 	t.Helper()
 	conn, err := nats.Connect(url)
 	if err != nil {
@@ -54,7 +55,7 @@ func Record(t testing.TB, url, topic string) *Recorder {
 	t.Cleanup(conn.Close)
 	r := &Recorder{}
 	_, err = conn.Subscribe("namespace.>", func(m *nats.Msg) {
-		if !strings.HasSuffix(m.Subject, "."+topic) {
+		if !slices.Contains(topics, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
 			return
 		}
 		r.mu.Lock()

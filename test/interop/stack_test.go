@@ -91,13 +91,20 @@ func refused(t *testing.T, s *Stack, header http.Header, status int) {
 	}
 }
 
-// send posts a prompt with a pin and checks that it ran there and nowhere else.
+// send posts a prompt with a pin and checks that it ran there and nowhere else. The
+// answer fills no block.
 func send(t *testing.T, s *Stack, pin Pin, g Generation, prompt []uint32) Reply {
+	t.Helper()
+	return sendLong(t, s, pin, g, prompt, 4)
+}
+
+// sendLong does what send does, with an answer of so many tokens.
+func sendLong(t *testing.T, s *Stack, pin Pin, g Generation, prompt []uint32, maxTokens int) Reply {
 	t.Helper()
 	id := NewRequestID()
 	header := pin.Headers(g)
 	header.Set(RequestIDHeader, id)
-	r, err := Post(t.Context(), s.FrontendURL(), header, Completion{Model: s.Model(), Prompt: prompt, MaxTokens: 4})
+	r, err := Post(t.Context(), s.FrontendURL(), header, Completion{Model: s.Model(), Prompt: prompt, MaxTokens: maxTokens})
 	if err != nil {
 		t.Fatal(err)
 	}
