@@ -20,15 +20,17 @@ import (
 const metadataPlural = "dynamoworkermetadatas"
 
 // Pods is as much of a Kubernetes API server as Dynamo's discovery asks for: an
-// EndpointSlice with the pods it was started with, all of them ready for ever, and
-// the DynamoWorkerMetadata objects that workers apply. It keeps no history: a watch
-// starts with all that is there.
+// EndpointSlice with the pods that there are, and the DynamoWorkerMetadata
+// objects that workers apply. It keeps no history: a watch starts with all that is
+// there.
 type Pods struct {
-	names      []string
-	kubeconfig string // a file
+	names      []string // of all pods that there may be
+	kubeconfig string   // a file
 
 	mu       sync.Mutex
 	version  int
+	sliced   int                       // version of the EndpointSlice
+	gone     map[string]bool           // pods that are deleted, by name
 	metadata map[string]map[string]any // objects, by name
 	changed  chan struct{}             // closed at the next change
 }
@@ -36,7 +38,7 @@ type Pods struct {
 // StartPods serves pods of these names until the test ends.
 func StartPods(t testing.TB, names ...string) *Pods {
 	t.Helper()
-	p := &Pods{names: names, version: 1, metadata: map[string]map[string]any{}, changed: make(chan struct{})}
+	p := &Pods{names: names, version: 1, sliced: 1, gone: map[string]bool{}, metadata: map[string]map[string]any{}, changed: make(chan struct{})}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("pods: %v", err)
@@ -229,11 +231,33 @@ func versionOf(object map[string]any) any {
 	return object["metadata"].(map[string]any)["resourceVersion"]
 }
 
+// Delete takes a pod away, and what it owns with it.
+func (p *Pods) Delete(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone[name] = true
+	delete(p.metadata, name)
+	p.note()
+	p.sliced = p.version
+}
+
+// Create brings back a pod that was deleted.
+func (p *Pods) Create(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone[name] = false
+	p.note()
+	p.sliced = p.version
+}
+
 // slice is the EndpointSlice by which frontends and workers know that pods are
-// ready.
+// ready. Its caller holds the lock.
 func (p *Pods) slice() map[string]any {
 	endpoints := []any{}
 	for i, name := range p.names {
+		if p.gone[name] {
+			continue
+		}
 		endpoints = append(endpoints, map[string]any{
 			"addresses":  []string{fmt.Sprintf("127.0.1.%d", i+1)},
 			"conditions": map[string]any{"ready": true, "serving": true, "terminating": false},
@@ -243,7 +267,7 @@ func (p *Pods) slice() map[string]any {
 	return map[string]any{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
 		"metadata": map[string]any{
-			"name": "workers", "namespace": podNamespace, "uid": "uid-of-workers", "resourceVersion": "1",
+			"name": "workers", "namespace": podNamespace, "uid": "uid-of-workers", "resourceVersion": strconv.Itoa(p.sliced),
 			"labels": map[string]string{
 				"nvidia.com/dynamo-discovery-enabled": "true", "nvidia.com/dynamo-discovery-backend": "kubernetes",
 				"kubernetes.io/service-name": "workers",

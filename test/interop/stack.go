@@ -256,19 +256,26 @@ func (s *Stack) awaitID(t testing.TB, w *worker) {
 	w.id = up.InstanceID
 }
 
-// Restart kills the i-th worker of a role, with no chance to say goodbye, starts
-// it again in the same pod, and returns when the frontend reaches the new process.
+// Restart kills the i-th worker of a role, with no chance to say goodbye, and starts
+// it again in another pod of the same name, as a StatefulSet does. It returns when
+// the frontend reaches the new process. The frontend must see the old one go: it
+// does not notice a new address of a worker that never left.
 func (s *Stack) Restart(t testing.TB, role fleet.Role, i int) {
 	t.Helper()
 	at := slices.IndexFunc(s.workers, func(w *worker) bool { return w.role == role }) + i
 	old := s.workers[at]
 	old.kill(t)
+	s.cfg.Pods.Delete(old.pod)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	if err := poll(ctx, func() error { return s.checkGone(ctx, old.id) }); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg.Pods.Create(old.pod)
 	w := &worker{role: role, pod: old.pod, args: old.args}
 	w.process = s.startPart(t, old.name+"-again", w.pod, w.args...)
 	s.workers[at] = w
 	s.awaitID(t, w)
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
-	defer cancel()
 	if err := s.waitReady(ctx); err != nil {
 		t.Fatalf("after the restart of %s: %v", w.pod, err)
 	}

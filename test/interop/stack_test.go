@@ -41,14 +41,16 @@ type facts struct {
 	noWorker      int  // status of a request that names no worker
 	noSuchWorker  int  // status of one that names an unknown worker
 	reportsReuse  bool // usage has cached_tokens
+
+	workersTellPrefill bool // workers publish the end of a prefill
 }
 
 var releases = map[string]facts{
 	"1.2.1": {noWorker: http.StatusInternalServerError, noSuchWorker: http.StatusInternalServerError},
 	"1.3.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusInternalServerError},
 	"1.4.2": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusInternalServerError, endpointScope: true},
-	"1.5.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusBadRequest, endpointScope: true, reportsReuse: true},
-	"1.6.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusBadRequest, endpointScope: true, reportsReuse: true},
+	"1.5.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusBadRequest, endpointScope: true, reportsReuse: true, workersTellPrefill: true},
+	"1.6.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusBadRequest, endpointScope: true, reportsReuse: true, workersTellPrefill: true},
 }
 
 // kvSubject is the subject that a component's KV events come on.
