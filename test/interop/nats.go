@@ -48,13 +48,9 @@ type Recorder struct {
 // now until the test ends.
 func Record(t testing.TB, url string, topics ...string) *Recorder {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatalf("nats: %v", err)
-	}
-	t.Cleanup(conn.Close)
+	conn := mustConnect(t, url)
 	r := &Recorder{}
-	_, err = conn.Subscribe("namespace.>", func(m *nats.Msg) {
+	_, err := conn.Subscribe("namespace.>", func(m *nats.Msg) {
 		if !slices.Contains(topics, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
 			return
 		}
