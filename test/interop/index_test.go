@@ -197,8 +197,8 @@ func runSequence(t *testing.T, cfg StackConfig) {
 		t.Error("no worker has removed a block")
 	}
 	for _, key := range keys {
-		if len(ledger.Held[key]) < 10 {
-			t.Errorf("worker %s holds %d blocks only", key, len(ledger.Held[key]))
+		if n := len(ledger.Held[key]); n < 10 || n > cfg.Blocks {
+			t.Errorf("worker %s holds %d blocks, of %d that fit", key, n, cfg.Blocks)
 		}
 	}
 	if recoverable(cfg.Version) {
