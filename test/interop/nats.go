@@ -15,9 +15,19 @@ import (
 // 127.0.0.1, until the test ends. It returns the URL for clients.
 func StartNATS(t testing.TB) string {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-	})
+	return startNATS(t, &server.Options{})
+}
+
+// StartJetStream is StartNATS with JetStream.
+func StartJetStream(t testing.TB) string {
+	t.Helper()
+	return startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+}
+
+func startNATS(t testing.TB, options *server.Options) string {
+	t.Helper()
+	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatalf("nats server: %v", err)
 	}
@@ -50,7 +60,7 @@ func Record(t testing.TB, url string, topics ...string) *Recorder {
 	t.Helper()
 	conn := mustConnect(t, url)
 	r := &Recorder{}
-	_, err := conn.Subscribe("namespace.>", func(m *nats.Msg) {
+	_, err := conn.Subscribe(">", func(m *nats.Msg) {
 		if !slices.Contains(topics, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
 			return
 		}
