@@ -155,7 +155,7 @@ func waitWorkers(t *testing.T, s *Stack, p *Picker, keys []fleet.Key) {
 		for _, key := range keys {
 			all[key] = held(t, key, r.ask(t, key, nil))
 		}
-		return p.compare(ctx, all)
+		return p.compare(t.Context(), all)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,8 @@ type PickerConfig struct {
 	// Sidecars are the workers' endpoints, by worker id. Without them no request
 	// can be sent through the picker.
 	Sidecars map[uint64]*Sidecar
+	// Ask says whether the picker is told where workers answer recovery queries.
+	Ask bool
 }
 
 // StartPicker runs the picker for the workers of a stack until the test ends,
@@ -68,7 +70,7 @@ func StartPicker(t testing.TB, s *Stack, cfg PickerConfig) *Picker {
 func startPicker(t testing.TB, s *Stack, cfg PickerConfig, name string) (*Picker, *process, error) {
 	t.Helper()
 	dir := t.TempDir()
-	writeYAML(t, filepath.Join(dir, "workers.yaml"), workerList(s, cfg.Sidecars))
+	writeYAML(t, filepath.Join(dir, "workers.yaml"), workerList(t, s, cfg))
 	ports := [3]string{"127.0.0.1:" + freePort(t), "127.0.0.1:" + freePort(t), "127.0.0.1:" + freePort(t)}
 	config := filepath.Join(dir, "config.yaml")
 	writeYAML(t, config, map[string]any{
@@ -105,12 +107,13 @@ func startPicker(t testing.TB, s *Stack, cfg PickerConfig, name string) (*Picker
 // workerList describes a stack as file discovery wants it. The roles come from
 // the label that Dynamo's operator writes. A worker in a pod is known by the pod's
 // name alone, any other by the id it gave itself.
-func workerList(s *Stack, sidecars map[uint64]*Sidecar) map[string]any {
+func workerList(t testing.TB, s *Stack, cfg PickerConfig) map[string]any {
+	t.Helper()
 	labels := map[fleet.Role]string{fleet.Aggregated: "worker", fleet.Prefill: "prefill", fleet.Decode: "decode"}
 	var workers []map[string]any
 	for i, w := range s.workers {
 		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(i+1))
-		if c := sidecars[w.id]; c != nil {
+		if c := cfg.Sidecars[w.id]; c != nil {
 			addr = c.Addr
 		}
 		spec := map[string]any{
@@ -123,6 +126,13 @@ func workerList(s *Stack, sidecars map[uint64]*Sidecar) map[string]any {
 		if s.cfg.Pods == nil {
 			// A string: YAML readers may round larger numbers.
 			spec["workerID"] = strconv.FormatUint(w.id, 10)
+		}
+		if cfg.Ask {
+			endpoints, err := s.RecoveryEndpoints(w.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec["recoveryEndpoints"] = endpoints
 		}
 		workers = append(workers, spec)
 	}
