@@ -1,8 +1,6 @@
 package interop
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,22 +80,7 @@ func TestHostTier(t *testing.T) {
 		}
 		last.waitHeld(t, events)
 
-		ctx, cancel := contextWithDeadline(t)
-		defer cancel()
-		var ledger *Ledger
-		if err := poll(ctx, func() error {
-			ledger = ReadLedger(events.Events())
-			if len(ledger.Lost) > 0 {
-				t.Fatalf("events: %q", ledger.Lost)
-			}
-			host, err := p.sum(ctx, "warmpath_worker_blocks", `tier="host_pinned"`)
-			if err == nil && int(host) != len(ledger.Host[key]) {
-				err = fmt.Errorf("the picker counts %v blocks in host memory, events say %d", host, len(ledger.Host[key]))
-			}
-			return errors.Join(err, p.compare(ctx, ledger.Held))
-		}); err != nil {
-			t.Fatal(err)
-		}
+		ledger := waitIndex(t, p, events)
 		p.checkNothingOdd(t)
 		if n := len(ledger.Held[key]); n > deviceBlocks {
 			t.Errorf("a device of %d blocks holds %d", deviceBlocks, n)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,11 +25,29 @@ func waitIndex(t *testing.T, p *Picker, events *Recorder) *Ledger {
 		if len(ledger.Lost) > 0 {
 			t.Fatalf("events: %q", ledger.Lost)
 		}
+		if err := p.compareHost(ctx, ledger.Host); err != nil {
+			return err
+		}
 		return p.compare(ctx, ledger.Held)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	return ledger
+}
+
+// compareHost says how the picker's count of blocks in host memory differs from
+// what ranks hold there. Which blocks those are the picker does not show.
+func (p *Picker) compareHost(ctx context.Context, held map[fleet.Key]map[block.Chain]bool) error {
+	for key, blocks := range held {
+		n, err := p.sum(ctx, "warmpath_worker_blocks", append(labelsOf(key), `tier="host_pinned"`)...)
+		if err == nil && int(n) != len(blocks) {
+			err = fmt.Errorf("the picker counts %v blocks of %s in host memory, events say %d", n, key, len(blocks))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compare says how the picker's index differs from what ranks hold on the device.
@@ -43,42 +60,6 @@ func (p *Picker) compare(ctx context.Context, held map[fleet.Key]map[block.Chain
 		return fmt.Errorf("index (-held +index):\n%s", diff)
 	}
 	return nil
-}
-
-// oddities are the counters that stay zero as long as workers behave and nothing
-// is lost.
-var oddities = []string{
-	"warmpath_event_messages_odd_total", "warmpath_load_messages_odd_total{kind=\"bad\"}",
-	"warmpath_load_messages_odd_total{kind=\"wrong_subject\"}", "warmpath_load_messages_odd_total{kind=\"unknown_field\"}",
-	"warmpath_load_messages_odd_total{kind=\"dropped\"}", "warmpath_load_messages_odd_total{kind=\"other_namespace\"}",
-	"warmpath_worker_event_gaps_total", "warmpath_worker_events_missed_total", "warmpath_worker_restarts_total",
-	"warmpath_worker_events_unused_total", "warmpath_worker_events_stray_total",
-	"warmpath_index_blocks_total{kind=\"unknown_parent\"}", "warmpath_index_blocks_total{kind=\"unknown_removal\"}",
-	"warmpath_event_plane_disconnects_total",
-}
-
-// checkNothingOdd checks that the picker has counted nothing odd, apart from what
-// is expected.
-func (p *Picker) checkNothingOdd(t *testing.T, expected ...string) {
-	t.Helper()
-	samples, err := p.Metrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, prefix := range oddities {
-		seen := false
-		for name, value := range samples {
-			if strings.HasPrefix(name, prefix) {
-				seen = true
-				if value != 0 && !slices.Contains(expected, prefix) {
-					t.Errorf("%s is %v", name, value)
-				}
-			}
-		}
-		if !seen {
-			t.Errorf("the picker has no metric %s", prefix)
-		}
-	}
 }
 
 // step is a request of a fixed sequence.

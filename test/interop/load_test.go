@@ -191,7 +191,7 @@ func TestLoads(t *testing.T) {
 						want++
 					}
 				}
-				p.waitSum(t, float64(want), "warmpath_foreign_requests", fmt.Sprintf(`worker_id="%d"`, key.ID), fmt.Sprintf(`rank="%d"`, key.Rank))
+				p.waitSum(t, float64(want), "warmpath_foreign_requests", labelsOf(key)...)
 			}
 		})
 
@@ -220,12 +220,11 @@ func TestLoads(t *testing.T) {
 			if !keys[key] {
 				t.Errorf("steps of %s, which is no worker", key)
 			}
-			id, rank := fmt.Sprintf(`worker_id="%d"`, key.ID), fmt.Sprintf(`rank="%d"`, key.Rank)
-			p.waitSum(t, 0, "warmpath_engine_queued_requests", id, rank)
-			p.waitSum(t, 0, "warmpath_engine_queued_prefill_tokens", id, rank)
+			p.waitSum(t, 0, "warmpath_engine_queued_requests", labelsOf(key)...)
+			p.waitSum(t, 0, "warmpath_engine_queued_prefill_tokens", labelsOf(key)...)
 		}
 		for key := range w.used {
-			if _, err := p.sum(t.Context(), "warmpath_engine_kv_used_blocks", fmt.Sprintf(`worker_id="%d"`, key.ID), fmt.Sprintf(`rank="%d"`, key.Rank)); err != nil {
+			if _, err := p.sum(t.Context(), "warmpath_engine_kv_used_blocks", labelsOf(key)...); err != nil {
 				t.Error(err)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 // killAfter is how long a part may take to end on SIGTERM.
-const killAfter = 10 * time.Second
+const killAfter = 30 * time.Second
 
 // process is a part of the stack that runs as its own process group. Its stderr
 // goes to a file that can be read while it runs.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
@@ -34,6 +35,8 @@ func mustSources(t *testing.T, s *Stack) map[fleet.Key]recovery.Source {
 func startRecovery(t *testing.T, cfg recovery.Config) *recovery.Client {
 	t.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
+	// Workers share the machine with much else.
+	cfg.DialTimeout, cfg.DialBackTimeout = time.Minute, time.Minute
 	c, err := recovery.New(cfg)
 	if err != nil {
 		t.Fatal(err)

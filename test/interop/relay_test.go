@@ -110,10 +110,9 @@ func TestForcedGap(t *testing.T) {
 		for _, n := range ReadLedger(lost).Events {
 			events += n
 		}
-		labels := []string{fmt.Sprintf(`worker_id="%d"`, victim.ID), fmt.Sprintf(`rank="%d"`, victim.Rank)}
-		r.picker.waitSum(t, 1, "warmpath_worker_event_gaps_total", labels...)
+		r.picker.waitSum(t, 1, "warmpath_worker_event_gaps_total", labelsOf(victim)...)
 		r.picker.waitSum(t, 1, "warmpath_worker_event_gaps_total")
-		r.picker.waitSum(t, float64(events), "warmpath_worker_events_missed_total", labels...)
+		r.picker.waitSum(t, float64(events), "warmpath_worker_events_missed_total", labelsOf(victim)...)
 		r.picker.checkNothingOdd(t, "warmpath_worker_event_gaps_total", "warmpath_worker_events_missed_total")
 
 		// All else came through as it was.
