@@ -19,16 +19,31 @@ type gapRig struct {
 	heard  *Recorder // what came through the relay
 	relay  *Relay
 	picker *Picker
+
+	want expect // what workers hold
+	sent int    // prompts
 }
 
-func startGap(t *testing.T, cfg StackConfig) *gapRig {
+// startGap starts two aggregated workers of two ranks. The picker can ask them what
+// they hold, or not.
+func startGap(t *testing.T, version string, ask bool) *gapRig {
 	t.Helper()
+	cfg := StackConfig{Version: version, Ranks: 2, Roles: map[fleet.Role]int{fleet.Aggregated: 2}}
 	cfg.NATSURL, cfg.BlockSize = StartNATS(t), blockSize
 	r := &gapRig{relay: StartRelay(t, cfg.NATSURL)}
 	r.said, r.heard = Record(t, cfg.NATSURL, "kv-events"), Record(t, r.relay.URL, "kv-events")
 	r.stack = StartStack(t, cfg)
-	r.picker = StartPicker(t, r.stack, PickerConfig{Binary: pickerBinary(t), NATSURL: r.relay.URL})
+	r.picker = StartPicker(t, r.stack, PickerConfig{Binary: pickerBinary(t), NATSURL: r.relay.URL, Ask: ask})
+	r.want = expect{}
 	return r
+}
+
+// fill sends a prompt to a rank, which then holds it.
+func (r *gapRig) fill(t *testing.T, key fleet.Key) {
+	t.Helper()
+	r.sent++
+	send(t, r.stack, Pin{Worker: key}, BothNames, prompt(uint64(r.sent)))
+	r.want.add(key, prompt(uint64(r.sent)))
 }
 
 // loseEventsOf makes the relay lose the KV events of one rank. All events of a
@@ -73,39 +88,31 @@ func (r *gapRig) waitHeard(t *testing.T, said int) {
 
 func TestForcedGap(t *testing.T) {
 	forVersions(t, chainVersions, func(t *testing.T, version string) {
-		r := startGap(t, StackConfig{Version: version, Ranks: 2, Roles: map[fleet.Role]int{fleet.Aggregated: 2}})
+		r := startGap(t, version, false)
 		ids := r.stack.Workers(fleet.Aggregated)
 		victim, other := fleet.Key{ID: ids[0], Rank: 1}, fleet.Key{ID: ids[0]}
-		want, seed := expect{}, uint64(0)
-		fill := func(key fleet.Key) {
-			seed++
-			send(t, r.stack, Pin{Worker: key}, BothNames, prompt(seed))
-			want.add(key, prompt(seed))
-		}
 		for _, key := range []fleet.Key{victim, other, {ID: ids[1]}} {
-			fill(key)
+			r.fill(t, key)
 		}
-		want.waitExact(t, r.picker)
+		r.want.waitExact(t, r.picker)
 		r.picker.checkNothingOdd(t)
 		before := len(r.said.Events())
 
 		// The picker misses what the relay loses, and notices with the next event.
 		r.loseEventsOf(t, victim)
-		missing := expect{}
-		missing.add(victim, prompt(seed+1))
-		fill(victim)
-		fill(other)
+		r.fill(t, victim)
+		for _, chain := range Chains(prompt(uint64(r.sent)), blockSize) {
+			delete(r.want[victim], chain)
+		}
+		r.fill(t, other)
 		r.waitHeard(t, before+2)
 		r.relay.Lose(nil)
 		lost := r.relay.Lost()
 		if len(lost) == 0 {
 			t.Fatal("the relay lost nothing")
 		}
-		fill(victim)
-		for chain := range missing[victim] {
-			delete(want[victim], chain)
-		}
-		want.waitExact(t, r.picker)
+		r.fill(t, victim)
+		r.want.waitExact(t, r.picker)
 		events := 0
 		for _, n := range ReadLedger(lost).Events {
 			events += n
