@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
@@ -31,14 +29,18 @@ type chain struct {
 	url      string // of Envoy
 }
 
-func startChain(t *testing.T, binary string, cfg StackConfig) *chain {
+// chainVersions are the releases that run behind Envoy. What reaches the workers is
+// the same in those between.
+var chainVersions = []string{Versions[0], Versions[len(Versions)-1]}
+
+func startChain(t *testing.T, cfg StackConfig) *chain {
 	t.Helper()
 	c := &chain{}
 	cfg.NATSURL, cfg.BlockSize, cfg.Blocks = StartNATS(t), blockSize, 128
 	c.events = Record(t, cfg.NATSURL, "kv-events")
 	c.stack = StartStack(t, cfg)
 	c.sidecars = StartSidecars(t, c.stack)
-	c.picker = StartPicker(t, binary, c.stack, c.sidecars)
+	c.picker = StartPicker(t, c.stack, PickerConfig{Binary: pickerBinary(t), Sidecars: c.sidecars})
 
 	envoy, err := gateway.InstallEnvoy(t.Context(), gateway.CacheDir(), os.Stderr)
 	if err != nil {
@@ -163,28 +165,7 @@ func (c *chain) waitIndex(t *testing.T, want expect, subject string) *Ledger {
 	if want != nil {
 		want.wait(t, c.events, subject)
 	}
-	ctx, cancel := contextWithDeadline(t)
-	defer cancel()
-	var ledger *Ledger
-	if err := poll(ctx, func() error {
-		ledger = ReadLedger(c.events.Events())
-		if len(ledger.Lost) > 0 {
-			t.Fatalf("events: %q", ledger.Lost)
-		}
-		held := maps.Clone(ledger.Held)
-		maps.DeleteFunc(held, func(_ fleet.Key, m map[block.Chain]bool) bool { return len(m) == 0 })
-		index, err := c.picker.Index(ctx)
-		if err != nil {
-			return err
-		}
-		if diff := cmp.Diff(held, index); diff != "" {
-			return fmt.Errorf("index (-events +index):\n%s", diff)
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return ledger
+	return waitIndex(t, c.picker, c.events)
 }
 
 const (
@@ -311,10 +292,9 @@ func (c *chain) checkEndpoints(t *testing.T) {
 }
 
 func TestChainAggregated(t *testing.T) {
-	binary := BuildPicker(t)
-	forEachVersion(t, func(t *testing.T, version string) {
+	forVersions(t, chainVersions, func(t *testing.T, version string) {
 		const ranks = 2
-		c := startChain(t, binary, StackConfig{
+		c := startChain(t, StackConfig{
 			Version: version, Ranks: ranks, Roles: map[fleet.Role]int{fleet.Aggregated: 2},
 		})
 		c.run(t, "backend", version, ranks)
@@ -322,9 +302,8 @@ func TestChainAggregated(t *testing.T) {
 }
 
 func TestChainDisaggregated(t *testing.T) {
-	binary := BuildPicker(t)
-	forEachVersion(t, func(t *testing.T, version string) {
-		c := startChain(t, binary, StackConfig{
+	forVersions(t, chainVersions, func(t *testing.T, version string) {
+		c := startChain(t, StackConfig{
 			Version: version, Roles: map[fleet.Role]int{fleet.Prefill: 2, fleet.Decode: 2},
 		})
 		c.run(t, "prefill", version, 1)

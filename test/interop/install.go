@@ -13,7 +13,7 @@ import (
 )
 
 // Versions are the Dynamo releases that the tests run, oldest first.
-var Versions = []string{"1.2.1", "1.6.1"}
+var Versions = []string{"1.2.1", "1.3.1", "1.4.2", "1.5.1", "1.6.1"}
 
 //go:embed requirements-*.txt
 var requirements embed.FS

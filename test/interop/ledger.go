@@ -2,6 +2,7 @@ package interop
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -10,12 +11,13 @@ import (
 )
 
 // Ledger is what events say that each worker rank holds: a slow, obvious twin of
-// the prefix index, for the device tier.
+// the prefix index, for the tiers that a worker has itself.
 type Ledger struct {
-	Held    map[fleet.Key]map[block.Chain]bool
-	Events  map[string]int // events per subject
-	Removed int            // blocks that removal events took away
-	Lost    []string       // what could not be applied; empty when all is well
+	Held    map[fleet.Key]map[block.Chain]bool // on the device
+	Host    map[fleet.Key]map[block.Chain]bool // in host memory; only of ranks that said something of it
+	Events  map[string]int                     // events per subject
+	Removed int                                // blocks that removal events took away
+	Lost    []string                           // what could not be applied; empty when all is well
 
 	chains map[fleet.Key]map[kvevent.EngineHash]block.Chain
 	lastID map[fleet.Key]uint64
@@ -25,6 +27,7 @@ type Ledger struct {
 func ReadLedger(events []Event) *Ledger {
 	l := &Ledger{
 		Held:   map[fleet.Key]map[block.Chain]bool{},
+		Host:   map[fleet.Key]map[block.Chain]bool{},
 		Events: map[string]int{},
 		chains: map[fleet.Key]map[kvevent.EngineHash]block.Chain{},
 		lastID: map[fleet.Key]uint64{},
@@ -63,30 +66,44 @@ func (l *Ledger) apply(e *kvevent.Event) {
 		l.lose("worker %s: event %d where %d was due", key, e.ID, want)
 	}
 	l.lastID[key] = e.ID
-	if e.Tier != kvevent.Device {
+	var held map[block.Chain]bool
+	switch e.Tier {
+	case kvevent.Device:
+		held = l.Held[key]
+	case kvevent.Host:
+		if l.Host[key] == nil {
+			l.Host[key] = map[block.Chain]bool{}
+		}
+		held = l.Host[key]
+	default:
 		l.lose("worker %s: event %d is about tier %s", key, e.ID, e.Tier)
 		return
 	}
 	switch e.Kind {
 	case kvevent.Stored:
-		l.store(key, e)
+		l.store(key, held, e)
 	case kvevent.Removed:
 		l.Removed += len(e.Gone)
 		for _, engine := range e.Gone {
-			delete(l.Held[key], l.chains[key][engine])
-			delete(l.chains[key], engine)
+			delete(held, l.chains[key][engine])
 		}
 	case kvevent.Cleared:
 		l.lose("worker %s: event %d clears all", key, e.ID)
 	}
 }
 
-func (l *Ledger) store(key fleet.Key, e *kvevent.Event) {
-	chain, known := l.chains[key][e.Parent]
-	if e.HasParent && !known {
+// holds says whether a rank holds the block that its engine calls so, on any tier.
+func (l *Ledger) holds(key fleet.Key, engine kvevent.EngineHash) bool {
+	chain, known := l.chains[key][engine]
+	return known && (l.Held[key][chain] || l.Host[key][chain])
+}
+
+func (l *Ledger) store(key fleet.Key, held map[block.Chain]bool, e *kvevent.Event) {
+	if e.HasParent && !l.holds(key, e.Parent) {
 		l.lose("worker %s: event %d stores after a block it does not hold", key, e.ID)
 		return
 	}
+	chain := l.chains[key][e.Parent]
 	for i, b := range e.Blocks {
 		if i == 0 && !e.HasParent {
 			chain = block.Root(b.Hash)
@@ -94,8 +111,15 @@ func (l *Ledger) store(key fleet.Key, e *kvevent.Event) {
 			chain = chain.Next(b.Hash)
 		}
 		l.chains[key][b.Engine] = chain
-		l.Held[key][chain] = true
+		held[chain] = true
 	}
+}
+
+// Holders returns what ranks hold that hold something.
+func Holders(held map[fleet.Key]map[block.Chain]bool) map[fleet.Key]map[block.Chain]bool {
+	some := maps.Clone(held)
+	maps.DeleteFunc(some, func(_ fleet.Key, m map[block.Chain]bool) bool { return len(m) == 0 })
+	return some
 }
 
 // Chains returns the chain up to every full block of a prompt.

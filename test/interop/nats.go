@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,9 +15,19 @@ import (
 // 127.0.0.1, until the test ends. It returns the URL for clients.
 func StartNATS(t testing.TB) string {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-	})
+	return startNATS(t, &server.Options{})
+}
+
+// StartJetStream is StartNATS with JetStream.
+func StartJetStream(t testing.TB) string {
+	t.Helper()
+	return startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+}
+
+func startNATS(t testing.TB, options *server.Options) string {
+	t.Helper()
+	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatalf("nats server: %v", err)
 	}
@@ -37,24 +48,20 @@ type Event struct {
 	Data    []byte
 }
 
-// Recorder keeps every message of one event-plane topic.
+// Recorder keeps every message of some event-plane topics.
 type Recorder struct {
 	mu     sync.Mutex
 	events []Event
 }
 
-// Record keeps every message of a topic ("kv-events"), whatever its scope, from
+// Record keeps every message of the topics ("kv-events"), whatever its scope, from
 // now until the test ends.
-func Record(t testing.TB, url, topic string) *Recorder {
+func Record(t testing.TB, url string, topics ...string) *Recorder {
 	t.Helper()
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatalf("nats: %v", err)
-	}
-	t.Cleanup(conn.Close)
+	conn := mustConnect(t, url)
 	r := &Recorder{}
-	_, err = conn.Subscribe("namespace.>", func(m *nats.Msg) {
-		if !strings.HasSuffix(m.Subject, "."+topic) {
+	_, err := conn.Subscribe(">", func(m *nats.Msg) {
+		if !slices.Contains(topics, m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]) {
 			return
 		}
 		r.mu.Lock()

@@ -1,15 +1,18 @@
 package interop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -25,23 +28,49 @@ type Picker struct {
 	metrics string // base URL
 }
 
-// BuildPicker builds cmd/epp with the race detector and returns the binary.
-func BuildPicker(t testing.TB) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "epp")
-	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-o", binary, "github.com/warmpath/warmpath/cmd/epp")
+// BuildPicker builds cmd/epp with the race detector into a folder and returns the
+// binary.
+func BuildPicker(dir string) (string, error) {
+	binary := filepath.Join(dir, "epp")
+	build := exec.Command("go", "build", "-race", "-o", binary, "github.com/warmpath/warmpath/cmd/epp")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the picker: %v\n%s", err, out)
+		return "", fmt.Errorf("build the picker: %w\n%s", err, out)
 	}
-	return binary
+	return binary, nil
+}
+
+// PickerConfig says how to run a picker for a stack.
+type PickerConfig struct {
+	Binary string
+	// NATSURL is where the picker hears events; by default where workers publish.
+	NATSURL string
+	// Sidecars are the workers' endpoints, by worker id. Without them no request
+	// can be sent through the picker.
+	Sidecars map[uint64]*Sidecar
+	// Ask says whether the picker is told where workers answer recovery queries.
+	Ask bool
 }
 
 // StartPicker runs the picker for the workers of a stack until the test ends,
 // and returns when it is ready.
-func StartPicker(t testing.TB, binary string, s *Stack, sidecars map[uint64]*Sidecar) *Picker {
+func StartPicker(t testing.TB, s *Stack, cfg PickerConfig) *Picker {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		p, proc, err := startPicker(t, s, cfg, fmt.Sprintf("epp-%d", attempt))
+		if err == nil {
+			return p
+		}
+		// Between our look and the picker's start another may take a port.
+		if attempt == 3 || proc.running() || !strings.Contains(proc.logTail(), "already in use") {
+			t.Fatal(err)
+		}
+	}
+}
+
+func startPicker(t testing.TB, s *Stack, cfg PickerConfig, name string) (*Picker, *process, error) {
 	t.Helper()
 	dir := t.TempDir()
-	writeYAML(t, filepath.Join(dir, "workers.yaml"), workerList(s, sidecars))
+	writeYAML(t, filepath.Join(dir, "workers.yaml"), workerList(t, s, cfg))
 	ports := [3]string{"127.0.0.1:" + freePort(t), "127.0.0.1:" + freePort(t), "127.0.0.1:" + freePort(t)}
 	config := filepath.Join(dir, "config.yaml")
 	writeYAML(t, config, map[string]any{
@@ -57,43 +86,56 @@ func StartPicker(t testing.TB, binary string, s *Stack, sidecars map[uint64]*Sid
 		"discovery": map[string]any{"file": map[string]any{"path": "workers.yaml"}},
 		"spec": map[string]any{
 			"blockSize":  s.cfg.BlockSize,
-			"eventPlane": map[string]any{"nats": map[string]any{"url": s.cfg.NATSURL, "namespace": s.cfg.Namespace}},
+			"eventPlane": map[string]any{"nats": map[string]any{"url": cmp.Or(cfg.NATSURL, s.cfg.NATSURL), "namespace": s.cfg.Namespace}},
 			// The frontend has no endpoint that turns text into token ids.
 			"tokenizer": map[string]any{"disabled": true},
 			"handoff":   map[string]any{"preset": v1alpha1.HandoffDynamo},
 		},
 	})
 	p := &Picker{ExtProc: netip.MustParseAddrPort(ports[0]), metrics: "http://" + ports[2]}
-	proc := startProcess(t, "epp", dir, os.Environ(), binary, "--config", config)
+	proc := startProcess(t, name, dir, os.Environ(), cfg.Binary, "--config", config)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	if err := poll(ctx, func() error {
+	err := poll(ctx, func() error {
 		if !proc.running() {
-			return fmt.Errorf("epp %w (%s)\n%s", errPart, proc.cmd.ProcessState, proc.logTail())
+			return fmt.Errorf("%s %w (%s)\n%s", name, errPart, proc.cmd.ProcessState, proc.logTail())
 		}
 		return p.get(ctx, "/readyz", nil)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return p
+	})
+	return p, proc, err
 }
 
 // workerList describes a stack as file discovery wants it. The roles come from
-// the label that Dynamo's operator writes.
-func workerList(s *Stack, sidecars map[uint64]*Sidecar) map[string]any {
+// the label that Dynamo's operator writes. A worker in a pod is known by the pod's
+// name alone, any other by the id it gave itself.
+func workerList(t testing.TB, s *Stack, cfg PickerConfig) map[string]any {
+	t.Helper()
 	labels := map[fleet.Role]string{fleet.Aggregated: "worker", fleet.Prefill: "prefill", fleet.Decode: "decode"}
 	var workers []map[string]any
-	for _, w := range s.workers {
-		addr := sidecars[w.id].Addr
-		workers = append(workers, map[string]any{
-			"name":             w.name,
+	for i, w := range s.workers {
+		addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(i+1))
+		if c := cfg.Sidecars[w.id]; c != nil {
+			addr = c.Addr
+		}
+		spec := map[string]any{
+			"name":             w.pod,
 			"address":          addr.Addr().String(),
 			"ports":            []int{int(addr.Port())},
 			"labels":           map[string]string{"nvidia.com/dynamo-component-type": labels[w.role]},
 			"dataParallelSize": s.cfg.Ranks,
+		}
+		if s.cfg.Pods == nil {
 			// A string: YAML readers may round larger numbers.
-			"workerID": strconv.FormatUint(w.id, 10),
-		})
+			spec["workerID"] = strconv.FormatUint(w.id, 10)
+		}
+		if cfg.Ask {
+			endpoints, err := s.RecoveryEndpoints(w.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec["recoveryEndpoints"] = endpoints
+		}
+		workers = append(workers, spec)
 	}
 	return map[string]any{
 		"apiVersion": v1alpha1.APIVersion,
@@ -147,25 +189,55 @@ func (p *Picker) Index(ctx context.Context) (map[fleet.Key]map[block.Chain]bool,
 	return held, nil
 }
 
+// Metrics returns the picker's metrics: samples by name and labels, as they are
+// written on the page.
+func (p *Picker) Metrics(ctx context.Context) (map[string]float64, error) {
+	page, err := p.page(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	samples := map[string]float64{}
+	for line := range strings.Lines(string(page)) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "} ")
+		if !ok {
+			name, value, ok = strings.Cut(strings.TrimSpace(line), " ")
+		} else {
+			name += "}"
+		}
+		if !ok || strings.HasPrefix(name, "#") {
+			continue
+		}
+		if samples[name], err = strconv.ParseFloat(value, 64); err != nil {
+			return nil, fmt.Errorf("/metrics: %q: %w", line, err)
+		}
+	}
+	return samples, nil
+}
+
 // get reads a page of the metrics port; v, unless nil, takes its JSON.
 func (p *Picker) get(ctx context.Context, path string, v any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.metrics+path, nil)
-	if err != nil {
+	page, err := p.page(ctx, path)
+	if err != nil || v == nil {
 		return err
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", path, resp.Status)
-	}
-	if v == nil {
-		return nil
-	}
-	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+	if err := json.Unmarshal(page, v); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+func (p *Picker) page(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.metrics+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", path, resp.Status)
+	}
+	return io.ReadAll(resp.Body)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // killAfter is how long a part may take to end on SIGTERM.
-const killAfter = 10 * time.Second
+const killAfter = 30 * time.Second
 
 // process is a part of the stack that runs as its own process group. Its stderr
 // goes to a file that can be read while it runs.
@@ -87,6 +87,12 @@ func (p *process) stop(t testing.TB) {
 	if asked && !p.cmd.ProcessState.Success() {
 		t.Errorf("%s ended with %s", p.name, p.cmd.ProcessState)
 	}
+}
+
+// kill ends the whole process group at once.
+func (p *process) kill(t testing.TB) {
+	p.signal(t, syscall.SIGKILL)
+	<-p.exited
 }
 
 func (p *process) signal(t testing.TB, s syscall.Signal) {

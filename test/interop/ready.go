@@ -88,8 +88,31 @@ func (s *Stack) checkDiscovery(context.Context) error {
 	return nil
 }
 
-func (s *Stack) checkModel(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/models", nil)
+// checkGone asks the frontend which workers it has.
+func (s *Stack) checkGone(ctx context.Context, id uint64) error {
+	var health struct {
+		Instances []struct {
+			ID       uint64 `json:"instance_id"`
+			Endpoint string `json:"endpoint"`
+		} `json:"instances"`
+	}
+	if err := getJSON(ctx, s.url+"/health", &health); err != nil {
+		return err
+	}
+	if len(health.Instances) == 0 {
+		return errors.New("the frontend has no worker at all")
+	}
+	for _, i := range health.Instances {
+		if i.ID == id {
+			return fmt.Errorf("the frontend still has worker %d", id)
+		}
+	}
+	return nil
+}
+
+// getJSON reads a page, whatever its status.
+func getJSON(ctx context.Context, url string, v any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
@@ -98,13 +121,20 @@ func (s *Stack) checkModel(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(v); err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	return nil
+}
+
+func (s *Stack) checkModel(ctx context.Context) error {
 	var list struct {
 		Data []struct {
 			ID string `json:"id"`
 		} `json:"data"`
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&list); err != nil {
-		return fmt.Errorf("/v1/models: %w", err)
+	if err := getJSON(ctx, s.url+"/v1/models", &list); err != nil {
+		return err
 	}
 	for _, m := range list.Data {
 		if m.ID == s.Model() {

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
@@ -23,38 +21,12 @@ import (
 	"github.com/warmpath/warmpath/pkg/recovery"
 )
 
-// recoverySources reads from Dynamo's discovery where each worker rank answers
-// queries. Up to 1.3 that is an endpoint by a certain name, later an event source.
-func recoverySources(t *testing.T, s *Stack, version string) map[fleet.Key]recovery.Source {
+// mustSources returns where each worker rank of a stack answers queries.
+func mustSources(t *testing.T, s *Stack) map[fleet.Key]recovery.Source {
 	t.Helper()
-	bucket, word := "event_sources", "kv-events"
-	if version == "1.2.1" {
-		bucket, word = "instances", "worker_kv_indexer_query_dp"
-	}
-	dir := filepath.Join(s.discoveryDir(), "v1", bucket)
-	files, err := os.ReadDir(dir)
+	sources, err := s.RecoverySources()
 	if err != nil {
 		t.Fatal(err)
-	}
-	sources := map[fleet.Key]recovery.Source{}
-	for _, f := range files {
-		if name, err := url.PathUnescape(f.Name()); err != nil {
-			t.Fatal(err)
-		} else if !strings.Contains(name, word) {
-			continue
-		}
-		object, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		source, err := recovery.ParseSource(object)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", f.Name(), err, object)
-		}
-		if again, err := recovery.ParseTransport(object); err != nil || again != source.Target {
-			t.Fatalf("%s: target %+v, %v, want %+v", f.Name(), again, err, source.Target)
-		}
-		sources[fleet.Key{ID: source.WorkerID, Rank: source.Rank}] = source
 	}
 	return sources
 }
@@ -63,6 +35,8 @@ func recoverySources(t *testing.T, s *Stack, version string) map[fleet.Key]recov
 func startRecovery(t *testing.T, cfg recovery.Config) *recovery.Client {
 	t.Helper()
 	cfg.Log = slog.New(slog.DiscardHandler)
+	// Workers share the machine with much else.
+	cfg.DialTimeout, cfg.DialBackTimeout = time.Minute, time.Minute
 	c, err := recovery.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -209,14 +183,14 @@ func (r *recoveryRig) fill(t *testing.T, key fleet.Key, first, n uint64) {
 }
 
 func TestRecovery(t *testing.T) {
-	forEachVersion(t, func(t *testing.T, version string) {
+	forVersions(t, askable, func(t *testing.T, version string) {
 		server := StartNATS(t)
 		r := &recoveryRig{events: Record(t, server, "kv-events"), client: startRecovery(t, recovery.Config{})}
 		r.stack = StartStack(t, StackConfig{
 			Version: version, NATSURL: server, BlockSize: blockSize, Ranks: 2,
 			Roles: map[fleet.Role]int{fleet.Aggregated: 2},
 		})
-		r.sources = recoverySources(t, r.stack, version)
+		r.sources = mustSources(t, r.stack)
 		var keys []fleet.Key
 		for _, id := range r.stack.Workers(fleet.Aggregated) {
 			keys = append(keys, fleet.Key{ID: id}, fleet.Key{ID: id, Rank: 1})

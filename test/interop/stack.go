@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +36,15 @@ type StackConfig struct {
 	Blocks    int                // KV blocks per rank; 64
 	Ranks     int                // data-parallel ranks per worker; 1
 	Namespace string             // Dynamo namespace; "dynamo"
+
+	Router     string  // how the frontend chooses workers: "direct" does as headers say, "kv" itself; "direct"
+	Speedup    float64 // over the pace of a real engine; 20
+	HostBlocks int     // KV blocks per rank in host memory; only 1.6 has such a tier; none
+	Durable    bool    // events go to JetStream; only up to 1.3
+
+	// Pods, when set, is where parts find each other, and gives workers the names of
+	// its pods; otherwise that is a folder, and the id of a worker is any number.
+	Pods *Pods
 }
 
 // withDefaults returns the configuration to run, or what is wrong with it.
@@ -45,6 +53,8 @@ func (c StackConfig) withDefaults() (StackConfig, error) {
 	c.Blocks = cmp.Or(c.Blocks, 64)
 	c.Ranks = cmp.Or(c.Ranks, 1)
 	c.Namespace = cmp.Or(c.Namespace, "dynamo")
+	c.Router = cmp.Or(c.Router, "direct")
+	c.Speedup = cmp.Or(c.Speedup, 20)
 	aggregated, prefill, decode := c.Roles[fleet.Aggregated], c.Roles[fleet.Prefill], c.Roles[fleet.Decode]
 	switch {
 	case c.NATSURL == "":
@@ -70,8 +80,10 @@ type Stack struct {
 
 type worker struct {
 	*process
+	pod  string // its name, the same over restarts
 	role fleet.Role
 	id   uint64
+	args []string // of dynamo_stack.py
 }
 
 // StartStack starts workers and a direct-mode frontend, each as a process, and
@@ -163,6 +175,11 @@ func (s *Stack) environment() []string {
 		}
 		return false
 	})
+	if s.cfg.Pods == nil {
+		env = append(env, "DYN_DISCOVERY_BACKEND=file", "DYN_FILE_KV="+s.discoveryDir())
+	} else {
+		env = append(env, "DYN_DISCOVERY_BACKEND=kubernetes", "KUBECONFIG="+s.cfg.Pods.kubeconfig)
+	}
 	return append(env,
 		"PYTHONPATH="+s.inst.Dir,
 		"PYTHONDONTWRITEBYTECODE=1",
@@ -172,8 +189,6 @@ func (s *Stack) environment() []string {
 		"DYN_MODEL="+s.Model(),
 		"NATS_SERVER="+s.cfg.NATSURL,
 		"DYN_EVENT_PLANE=nats",
-		"DYN_DISCOVERY_BACKEND=file",
-		"DYN_FILE_KV="+s.discoveryDir(),
 		"DYN_LOG="+workerLogFilter,
 		"DYN_LOGGING_JSONL=1",
 		// Requests, and the way back for their answers, stay on this machine. The
@@ -185,11 +200,15 @@ func (s *Stack) environment() []string {
 
 func (s *Stack) discoveryDir() string { return filepath.Join(s.dir, "discovery") }
 
-// startPart runs dynamo_stack.py.
-func (s *Stack) startPart(t testing.TB, name string, args ...string) *process {
+// startPart runs dynamo_stack.py, in a pod when there are pods.
+func (s *Stack) startPart(t testing.TB, name, pod string, args ...string) *process {
 	t.Helper()
+	env := s.env
+	if s.cfg.Pods != nil {
+		env = append(slices.Clip(env), podEnvironment(pod)...)
+	}
 	command := append([]string{s.inst.Python, filepath.Join(s.dir, "dynamo_stack.py")}, args...)
-	return startProcess(t, name, s.dir, s.env, command...)
+	return startProcess(t, name, s.dir, env, command...)
 }
 
 // startWorkers starts all workers at once, then waits for their instance ids.
@@ -198,23 +217,67 @@ func (s *Stack) startWorkers(t testing.TB) {
 	for _, role := range []fleet.Role{fleet.Aggregated, fleet.Prefill, fleet.Decode} {
 		for i := range s.cfg.Roles[role] {
 			word := strings.ToLower(role.String())
-			s.workers = append(s.workers, &worker{role: role, process: s.startPart(t, fmt.Sprintf("%s-%d", word, i),
-				"worker", "--role", word, "--namespace", s.cfg.Namespace, "--block-size", strconv.Itoa(s.cfg.BlockSize),
-				"--blocks", strconv.Itoa(s.cfg.Blocks), "--ranks", strconv.Itoa(s.cfg.Ranks))})
+			w := &worker{role: role, pod: fmt.Sprintf("%s-%d", word, i), args: s.workerArgs(word)}
+			w.process = s.startPart(t, w.pod, w.pod, w.args...)
+			s.workers = append(s.workers, w)
 		}
 	}
 	for _, w := range s.workers {
-		line, err := w.firstLine(startTimeout)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var up struct {
-			InstanceID uint64 `json:"instance_id"`
-		}
-		if err := json.Unmarshal([]byte(line), &up); err != nil {
-			t.Fatalf("%s says %q: %v", w.name, line, err)
-		}
-		w.id = up.InstanceID
+		s.awaitID(t, w)
+	}
+}
+
+func (s *Stack) workerArgs(role string) []string {
+	args := []string{
+		"worker", "--role", role, "--namespace", s.cfg.Namespace,
+		"--block-size", strconv.Itoa(s.cfg.BlockSize), "--blocks", strconv.Itoa(s.cfg.Blocks),
+		"--ranks", strconv.Itoa(s.cfg.Ranks), "--host-blocks", strconv.Itoa(s.cfg.HostBlocks),
+		"--speedup", strconv.FormatFloat(s.cfg.Speedup, 'f', -1, 64),
+	}
+	if s.cfg.Durable {
+		args = append(args, "--durable")
+	}
+	return args
+}
+
+// awaitID waits until a worker says its instance id.
+func (s *Stack) awaitID(t testing.TB, w *worker) {
+	t.Helper()
+	line, err := w.firstLine(startTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var up struct {
+		InstanceID uint64 `json:"instance_id"`
+	}
+	if err := json.Unmarshal([]byte(line), &up); err != nil {
+		t.Fatalf("%s says %q: %v", w.name, line, err)
+	}
+	w.id = up.InstanceID
+}
+
+// Restart kills the i-th worker of a role, with no chance to say goodbye, and starts
+// it again in another pod of the same name, as a StatefulSet does. It returns when
+// the frontend reaches the new process. The frontend must see the old one go: it
+// does not notice a new address of a worker that never left.
+func (s *Stack) Restart(t testing.TB, role fleet.Role, i int) {
+	t.Helper()
+	at := slices.IndexFunc(s.workers, func(w *worker) bool { return w.role == role }) + i
+	old := s.workers[at]
+	old.kill(t)
+	s.cfg.Pods.Delete(old.pod)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	if err := poll(ctx, func() error { return s.checkGone(ctx, old.id) }); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg.Pods.Create(old.pod)
+	w := &worker{role: role, pod: old.pod, args: old.args}
+	w.process = s.startPart(t, old.name+"-again", w.pod, w.args...)
+	s.workers[at] = w
+	s.awaitID(t, w)
+	if err := s.waitReady(ctx); err != nil {
+		t.Fatalf("after the restart of %s: %v", w.pod, err)
 	}
 }
 
@@ -222,7 +285,7 @@ func (s *Stack) startFrontend(t testing.TB, attempt int) {
 	t.Helper()
 	port := freePort(t)
 	s.url = "http://127.0.0.1:" + port
-	s.front = s.startPart(t, fmt.Sprintf("frontend-%d", attempt), "frontend", "--port", port)
+	s.front = s.startPart(t, fmt.Sprintf("frontend-%d", attempt), "frontend", "frontend", "--port", port, "--router", s.cfg.Router)
 }
 
 // freePort returns a port that nothing listens on. Dynamo's frontend cannot
@@ -239,32 +302,4 @@ func freePort(t testing.TB) string {
 		t.Fatalf("find a free port: %v", err)
 	}
 	return port
-}
-
-// registered returns the instance ids in Dynamo's file discovery that serve
-// requests, ascending. The name of such a file is, percent-encoded,
-// <namespace>/<component>/generate/<id in hex>.
-func (s *Stack) registered() ([]uint64, error) {
-	files, err := os.ReadDir(filepath.Join(s.discoveryDir(), "v1", "instances"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	var ids []uint64
-	for _, f := range files {
-		name, err := url.PathUnescape(f.Name())
-		if err != nil {
-			return nil, fmt.Errorf("discovery file %s: %w", f.Name(), err)
-		}
-		parts := strings.Split(name, "/")
-		if len(parts) != 4 || parts[2] != "generate" {
-			continue
-		}
-		id, err := strconv.ParseUint(parts[3], 16, 64)
-		if err != nil {
-			return nil, fmt.Errorf("discovery file %s: %w", name, err)
-		}
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids, nil
 }

@@ -18,22 +18,53 @@ const blockSize = 16
 
 // forEachVersion runs a test per Dynamo release.
 func forEachVersion(t *testing.T, test func(t *testing.T, version string)) {
-	for _, version := range Versions {
-		t.Run(version, func(t *testing.T) { test(t, version) })
+	t.Helper()
+	forVersions(t, Versions, test)
+}
+
+// forVersions runs a test per release, some at a time: parts mostly wait.
+func forVersions(t *testing.T, versions []string, test func(t *testing.T, version string)) {
+	t.Helper()
+	t.Parallel()
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(t, version)
+		})
 	}
+}
+
+// facts is what differs between releases (dynamo-live.md sections 1 and 4).
+type facts struct {
+	endpointScope bool // subjects name the endpoint
+	newNames      bool // headers x-dynamo-* are honoured
+	noWorker      int  // status of a request that names no worker
+	noSuchWorker  int  // status of one that names an unknown worker
+	reportsReuse  bool // usage has cached_tokens
+
+	workersTellPrefill bool // workers publish the end of a prefill
+}
+
+var releases = map[string]facts{
+	"1.2.1": {noWorker: http.StatusInternalServerError, noSuchWorker: http.StatusInternalServerError},
+	"1.3.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusInternalServerError},
+	"1.4.2": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusInternalServerError, endpointScope: true},
+	"1.5.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusBadRequest, endpointScope: true, reportsReuse: true, workersTellPrefill: true},
+	"1.6.1": {newNames: true, noWorker: http.StatusBadRequest, noSuchWorker: http.StatusBadRequest, endpointScope: true, reportsReuse: true, workersTellPrefill: true},
 }
 
 // kvSubject is the subject that a component's KV events come on.
 func kvSubject(version, component string) string {
-	if version == "1.2.1" {
-		return "namespace.dynamo.component." + component + ".kv-events"
+	scope := "namespace.dynamo.component." + component
+	if releases[version].endpointScope {
+		scope += ".endpoint.generate"
 	}
-	return "namespace.dynamo.component." + component + ".endpoint.generate.kv-events"
+	return scope + ".kv-events"
 }
 
 // generations are the header names that a release must honour.
 func generations(version string) []Generation {
-	if version == "1.2.1" {
+	if !releases[version].newNames {
 		return []Generation{OldNames, BothNames}
 	}
 	return []Generation{OldNames, NewNames, BothNames}
@@ -62,13 +93,20 @@ func refused(t *testing.T, s *Stack, header http.Header, status int) {
 	}
 }
 
-// send posts a prompt with a pin and checks that it ran there and nowhere else.
+// send posts a prompt with a pin and checks that it ran there and nowhere else. The
+// answer fills no block.
 func send(t *testing.T, s *Stack, pin Pin, g Generation, prompt []uint32) Reply {
+	t.Helper()
+	return sendLong(t, s, pin, g, prompt, 4)
+}
+
+// sendLong does what send does, with an answer of so many tokens.
+func sendLong(t *testing.T, s *Stack, pin Pin, g Generation, prompt []uint32, maxTokens int) Reply {
 	t.Helper()
 	id := NewRequestID()
 	header := pin.Headers(g)
 	header.Set(RequestIDHeader, id)
-	r, err := Post(t.Context(), s.FrontendURL(), header, Completion{Model: s.Model(), Prompt: prompt, MaxTokens: 4})
+	r, err := Post(t.Context(), s.FrontendURL(), header, Completion{Model: s.Model(), Prompt: prompt, MaxTokens: maxTokens})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,19 +189,22 @@ func TestStackAnswers(t *testing.T) {
 		}
 		want.wait(t, events, kvSubject(version, "backend"))
 
-		// The rank that holds the last prompt reuses it all. 1.2.1 reports nothing.
+		// The rank that holds the last prompt reuses it all.
 		last := fleet.Key{ID: s.Workers(fleet.Aggregated)[1], Rank: 1}
-		reuse := map[string]int{"1.2.1": 0, "1.6.1": 5 * blockSize}[version]
+		reuse := 0
+		if releases[version].reportsReuse {
+			reuse = 5 * blockSize
+		}
 		if r := send(t, s, Pin{Worker: last}, BothNames, prompt(seed)); r.CachedTokens != reuse {
 			t.Errorf("a repeat reuses %d tokens, want %d", r.CachedTokens, reuse)
 		}
 
 		// A frontend in direct mode picks no worker itself.
-		none := map[string]int{"1.2.1": http.StatusInternalServerError, "1.6.1": http.StatusBadRequest}[version]
-		refused(t, s, nil, none)
-		refused(t, s, Pin{Worker: fleet.Key{ID: 1}}.Headers(BothNames), none)
-		if version == "1.2.1" {
-			refused(t, s, Pin{Worker: last}.Headers(NewNames), none)
+		release := releases[version]
+		refused(t, s, nil, release.noWorker)
+		refused(t, s, Pin{Worker: fleet.Key{ID: 1}}.Headers(BothNames), release.noSuchWorker)
+		if !release.newNames {
+			refused(t, s, Pin{Worker: last}.Headers(NewNames), release.noWorker)
 		}
 	})
 }

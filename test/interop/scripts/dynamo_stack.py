@@ -1,12 +1,14 @@
 """One part of a real Dynamo deployment, from the ai-dynamo-runtime wheel alone.
 
     dynamo_stack.py worker --role aggregated|prefill|decode --block-size N --blocks N --ranks N --namespace NS
-    dynamo_stack.py frontend --port PORT
+                           [--speedup X] [--host-blocks N] [--durable]
+    dynamo_stack.py frontend --port PORT --router direct|kv
 
 A worker is Dynamo's mocker engine behind Dynamo's real worker code: it registers
 in discovery, publishes KV events and serves requests. The frontend is Dynamo's
-real OpenAI frontend in direct mode: it sends a request to the worker that the
-request's headers name.
+real OpenAI frontend. In direct mode it sends a request to the worker that the
+request's headers name. In kv mode it chooses workers itself, and tells other
+routers what it placed where.
 
 When its runtime is up a worker prints one line of JSON on stdout:
 {"instance_id": n}. Everything else goes to stderr. A part ends on SIGTERM, and
@@ -14,7 +16,8 @@ when its stdin closes, so that it never outlives the test that started it.
 
 Read from the environment: DYN_MODEL (the model directory, which is also the
 model's name) and what Dynamo itself reads: NATS_SERVER, DYN_EVENT_PLANE,
-DYN_DISCOVERY_BACKEND, DYN_FILE_KV, DYN_TCP_RPC_HOST, DYN_LOG.
+DYN_DISCOVERY_BACKEND, DYN_FILE_KV or KUBECONFIG and POD_NAME, DYN_TCP_RPC_HOST,
+DYN_LOG.
 """
 
 import argparse
@@ -25,11 +28,8 @@ import signal
 import sys
 
 import uvloop
-from dynamo import llm
+from dynamo import _core, llm
 from dynamo.runtime import DistributedRuntime
-
-# Mocker time runs this much faster than a real engine's.
-SPEEDUP = 20.0
 
 # A worker has this long to leave discovery before its process ends.
 GRACE_SECONDS = 0.3
@@ -45,26 +45,37 @@ def new_runtime():
         return DistributedRuntime(*args)
 
 
+# What a token takes in the cache. It sets the pace of moves between device and
+# host, nothing else.
+KV_BYTES_PER_TOKEN = 114688
+
+
 def mocker_args(opts):
-    """The mocker engine's settings: 1.2 takes them flat, 1.6 as a document."""
+    """The mocker engine's settings: up to 1.5 flat, in 1.6 a document."""
     engine = {
         "num_gpu_blocks": opts.blocks,
         "block_size": opts.block_size,
         "worker_type": opts.role,
-        "speedup_ratio": SPEEDUP,
+        "speedup_ratio": opts.speedup,
         "enable_prefix_caching": True,
     }
-    if hasattr(llm, "MockEngineArgs"):
-        return llm.MockEngineArgs(
-            engine_type="vllm", dp_size=opts.ranks, enable_local_indexer=True, **engine
+    if hasattr(_core, "MockEngineArgs"):
+        if opts.host_blocks:
+            raise SystemExit("this release's mocker has no host tier")
+        return _core.MockEngineArgs(
+            engine_type="vllm",
+            dp_size=opts.ranks,
+            enable_local_indexer=not opts.durable,
+            **engine,
         )
-    from dynamo._core import _normalize_mocker_config
-
-    return _normalize_mocker_config(
+    if opts.host_blocks:
+        engine["native_host_offload"] = {"num_host_blocks": opts.host_blocks}
+        engine["kv_cache_bytes_per_token"] = KV_BYTES_PER_TOKEN
+    return _core._normalize_mocker_config(
         {
             "dp_size": opts.ranks,
             "engine": {"backend": "vllm", **engine},
-            "dynamo": {"enable_local_indexer": True},
+            "dynamo": {"enable_local_indexer": not opts.durable},
         }
     )
 
@@ -77,7 +88,8 @@ def runtime_config(opts):
     config.max_num_seqs = 256
     config.max_num_batched_tokens = 8192
     config.data_parallel_size = opts.ranks
-    config.enable_local_indexer = publishes
+    # Without a local indexer a worker of 1.2 and 1.3 publishes to JetStream.
+    config.enable_local_indexer = publishes and not opts.durable
     if hasattr(config, "kv_event_publishing_enabled"):
         config.kv_event_publishing_enabled = publishes
     return config
@@ -106,13 +118,19 @@ async def start_worker(opts):
     return runtime, instance, llm.run_input(runtime, f"dyn://{path}", engine)
 
 
+def router_config(opts):
+    if opts.router == "direct":
+        return llm.RouterConfig(llm.RouterMode.Direct, None)
+    return llm.RouterConfig(llm.RouterMode.KV, llm.KvRouterConfig(router_replica_sync=True))
+
+
 async def start_frontend(opts):
     runtime = new_runtime()
     entry = llm.EntrypointArgs(
         llm.EngineType.Dynamic,
         http_host="127.0.0.1",
         http_port=opts.port,
-        router_config=llm.RouterConfig(llm.RouterMode.Direct, None),
+        router_config=router_config(opts),
     )
     engine = await llm.make_engine(runtime, entry)
     return runtime, None, llm.run_input(runtime, "http", engine)
@@ -127,8 +145,12 @@ def parse():
     worker.add_argument("--blocks", type=int, required=True)
     worker.add_argument("--ranks", type=int, required=True)
     worker.add_argument("--namespace", required=True)
+    worker.add_argument("--speedup", type=float, default=20.0, help="over a real engine's pace")
+    worker.add_argument("--host-blocks", type=int, default=0)
+    worker.add_argument("--durable", action="store_true")
     frontend = parts.add_parser("frontend")
     frontend.add_argument("--port", type=int, required=True)
+    frontend.add_argument("--router", choices=["direct", "kv"], required=True)
     return parser.parse_args()
 
 
