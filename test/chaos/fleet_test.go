@@ -85,8 +85,10 @@ func (c *crew) newWorker(url string, i int, seed uint64, serials *atomic.Uint64)
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	conn, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
-		nats.ReconnectJitter(0, 0), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))...)
+	conn, err := nats.Connect(url, append(options,
+		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // a server that is gone is no news
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,17 +46,16 @@ func (p *proxy) url() string { return "nats://" + p.listener.Addr().String() }
 func (p *proxy) hold()   { p.set(func() { p.held = true }) }
 func (p *proxy) resume() { p.set(func() { p.held = false }) }
 
-// cut closes all connections. While it refuses, it closes new ones too.
-func (p *proxy) cut(refuse bool) {
+// cut closes all connections, and new ones too until heal.
+func (p *proxy) cut() {
 	p.set(func() {
-		p.refusing = refuse
+		p.refusing = true
 		for l := range p.links {
 			l.up.Close()
 		}
 	})
 }
 
-// heal ends the refusing.
 func (p *proxy) heal() { p.set(func() { p.refusing = false }) }
 
 // refusals returns how many connections were refused so far.

@@ -110,8 +110,8 @@ func (r *rig) harmless(trouble func()) []*worker {
 	return s.tainted
 }
 
-// TestConnectionCut closes the plane's connection. It may come back at once, and
-// is without events until it does.
+// TestConnectionCut closes the plane's connection for less than the plane takes to
+// try again.
 func TestConnectionCut(t *testing.T) {
 	t.Parallel()
 	promptly(t, func(t *testing.T) time.Duration {
@@ -123,7 +123,7 @@ func TestConnectionCut(t *testing.T) {
 	})
 }
 
-// TestPartition closes the plane's connection and refuses some more.
+// TestPartition closes the plane's connection and refuses new ones for a while.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	promptly(t, func(t *testing.T) time.Duration {
@@ -133,10 +133,13 @@ func TestPartition(t *testing.T) {
 	})
 }
 
+// cutConnection lasts for some messages of the workers and for a number of refused
+// connections.
 func (r *rig) cutConnection(refusals int) []*worker {
 	r.t.Helper()
 	before, refused := r.picker.plane.Stats().Disconnects, r.proxy.refusals()
-	r.proxy.cut(refusals > 0)
+	r.proxy.cut()
+	r.crew.goOn(200)
 	eventually(r.t, "the plane sees the cut", func() bool { return r.picker.plane.Stats().Disconnects > before })
 	eventually(r.t, "the plane tries to connect", func() bool { return r.proxy.refusals() >= refused+refusals })
 	r.proxy.heal()

@@ -25,7 +25,7 @@ func TestStream(t *testing.T) {
 	c.speak()
 	c.goOn(300)
 
-	p.cut(true)
+	p.cut()
 	eventually(t, "the reader is off", func() bool { return !reader.IsConnected() })
 	c.goOn(300)
 	p.heal()
