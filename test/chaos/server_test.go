@@ -24,9 +24,8 @@ type server struct {
 	dir           string
 	port, monitor int
 
-	cmd    *exec.Cmd
-	output *bytes.Buffer
-	done   chan struct{} // closed when it has ended
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
 }
 
 // serverOptions are what tests vary.
@@ -40,36 +39,55 @@ type serverOptions struct {
 // startServer runs a server until the test ends.
 func startServer(t *testing.T, o serverOptions) *server {
 	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), port: freePort(t), monitor: freePort(t)}
-	config := fmt.Sprintf("server_name: chaos\nlisten: \"127.0.0.1:%d\"\nhttp: \"127.0.0.1:%d\"\n", s.port, s.monitor)
+	s := &server{t: t, dir: t.TempDir()}
+	t.Cleanup(s.kill)
+	var err error
+	for range 10 { // somebody else may take a port first
+		s.port, s.monitor = freePort(t), freePort(t)
+		if err = os.WriteFile(s.config(), []byte(s.settings(o)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err = s.launch(); err == nil {
+			return s
+		}
+	}
+	t.Fatal(err)
+	return nil
+}
+
+func (s *server) settings(o serverOptions) string {
+	text := fmt.Sprintf("server_name: chaos\nlisten: \"127.0.0.1:%d\"\nhttp: \"127.0.0.1:%d\"\n", s.port, s.monitor)
 	if o.jetStream {
-		config += fmt.Sprintf("jetstream { store_dir: %q }\n", filepath.Join(s.dir, "store"))
+		text += fmt.Sprintf("jetstream { store_dir: %q }\n", filepath.Join(s.dir, "store"))
 	}
 	if o.pings {
-		config += "ping_interval: \"1s\"\nping_max: 2\n"
+		text += "ping_interval: \"1s\"\nping_max: 2\n"
 	}
-	if err := os.WriteFile(s.config(), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s.start()
-	t.Cleanup(s.kill)
-	return s
+	return text
 }
 
 func (s *server) config() string { return filepath.Join(s.dir, "nats.conf") }
 
 func (s *server) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.port) }
 
-// start runs the process and waits until it takes connections.
+// start runs the process again, on the same ports.
 func (s *server) start() {
 	s.t.Helper()
-	s.output, s.done = &bytes.Buffer{}, make(chan struct{})
-	s.cmd = exec.Command(natsBinary, "--config", s.config())
-	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
+	var err error
+	if !within(patience, func() bool { err = s.launch(); return err == nil }) {
+		s.t.Fatal(err)
+	}
+}
+
+// launch runs the process and waits until it takes connections.
+func (s *server) launch() error {
+	output, done := &bytes.Buffer{}, make(chan struct{})
+	s.cmd, s.done = exec.Command(natsBinary, "--config", s.config()), done
+	s.cmd.Stdout, s.cmd.Stderr = output, output
 	s.cmd.SysProcAttr = childAttributes()
 	started := make(chan error, 1)
 	go func() {
-		defer close(s.done)
+		defer close(done)
 		// The parent-death signal is sent when the thread that forked ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -80,29 +98,32 @@ func (s *server) start() {
 		}
 	}()
 	if err := <-started; err != nil {
-		s.t.Fatalf("start nats-server: %v", err)
+		return fmt.Errorf("start nats-server: %w", err)
 	}
+	ended := false
 	up := within(patience, func() bool {
 		select {
-		case <-s.done:
-			return true
+		case <-done:
+			ended = true
 		default:
 		}
-		_, err := s.get("healthz", nil)
-		return err == nil
+		return ended || s.get("healthz", nil) == nil
 	})
-	select {
-	case <-s.done:
-		s.t.Fatalf("nats-server ended:\n%s", s.output)
-	default:
+	switch {
+	case ended:
+		return fmt.Errorf("nats-server ended:\n%s", output)
+	case !up:
+		s.kill()
+		return fmt.Errorf("nats-server did not come up:\n%s", output)
 	}
-	if !up {
-		s.t.Fatal("nats-server did not come up")
-	}
+	return nil
 }
 
 // kill ends the process as a crash would.
 func (s *server) kill() {
+	if s.cmd == nil || s.cmd.Process == nil {
+		return // it never started
+	}
 	_ = s.cmd.Process.Signal(syscall.SIGKILL) // it has ended when this fails
 	<-s.done
 }
@@ -121,37 +142,29 @@ func (s *server) signal(sig os.Signal) {
 // serves says whether a client of that name is connected.
 func (s *server) serves(name string) bool {
 	s.t.Helper()
-	var answer struct {
-		Connections []struct {
-			Name string `json:"name"`
-		} `json:"connections"`
-	}
-	if _, err := s.get("connz", &answer); err != nil {
+	type connection struct{ Name string }
+	var answer struct{ Connections []connection }
+	if err := s.get("connz", &answer); err != nil {
 		s.t.Fatalf("ask nats-server for its connections: %v", err)
 	}
-	return slices.ContainsFunc(answer.Connections, func(c struct {
-		Name string `json:"name"`
-	},
-	) bool {
-		return c.Name == name
-	})
+	return slices.Contains(answer.Connections, connection{name})
 }
 
 // get asks the monitoring port.
-func (s *server) get(page string, into any) (int, error) {
+func (s *server) get(page string, into any) error {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	r, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/%s", s.monitor, page))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer r.Body.Close()
 	switch {
 	case r.StatusCode != http.StatusOK:
-		return r.StatusCode, fmt.Errorf("/%s answers %s", page, r.Status)
-	case into != nil:
-		err = json.NewDecoder(r.Body).Decode(into)
+		return fmt.Errorf("/%s answers %s", page, r.Status)
+	case into == nil:
+		return nil
 	}
-	return r.StatusCode, err
+	return json.NewDecoder(r.Body).Decode(into)
 }
 
 // freePort is a port of the loopback that nobody listens on. It is below those

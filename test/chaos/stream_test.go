@@ -55,7 +55,7 @@ func bindStream(t *testing.T, url string) {
 	conn := connect(t, url)
 	js, err := jetstream.New(conn)
 	if err == nil {
-		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "events", Subjects: dynamo.KVEventSubjects()})
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "events", Subjects: dynamo.KVEventSubjects(), NoAck: true})
 	}
 	if err != nil {
 		t.Fatal(err)
