@@ -112,6 +112,21 @@ func (c *cache) change() kvevent.Event {
 	}
 }
 
+// changeOne is change for a flood: one block comes or goes.
+func (c *cache) changeOne() kvevent.Event {
+	d := &c.documents[c.rng.IntN(len(c.documents))]
+	for i, chain := range d.chains {
+		if !c.holds(chain) {
+			return c.put(d, i, i+1, kvevent.Device)
+		}
+	}
+	for {
+		if ev, ok := c.remove(d, len(d.chains)-1, 1); ok {
+			return ev
+		}
+	}
+}
+
 // store computes a prompt up to somewhere: the first blocks of it that are not
 // held are stored now.
 func (c *cache) store(d *document) (kvevent.Event, bool) {

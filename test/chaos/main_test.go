@@ -51,6 +51,17 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// progress waits until a condition holds, and for as long as a count grows: how
+// fast it does is the machine's affair.
+func progress(t *testing.T, what string, count func() uint64, ok func() bool) {
+	t.Helper()
+	for n := count(); !within(patience, ok); n = count() {
+		if count() == n {
+			t.Fatalf("waited %s in vain until: %s", patience, what)
+		}
+	}
+}
+
 // within says whether a condition comes to hold in time.
 func within(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(2 * time.Millisecond) { // between two looks

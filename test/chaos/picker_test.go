@@ -65,7 +65,7 @@ func startPicker(t *testing.T, url string) *picker {
 // take is asked about every event.
 func (p *picker) take(fleet.Key) bool {
 	if p.slow.Load() {
-		time.Sleep(time.Millisecond) // the fault itself
+		time.Sleep(10 * time.Millisecond) // the fault itself
 	}
 	return true
 }

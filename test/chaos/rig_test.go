@@ -61,7 +61,8 @@ func (r *rig) settle() step {
 func (r *rig) audit() step {
 	r.t.Helper()
 	r.crew.rest()
-	eventually(r.t, "the plane is connected and has taken in all that came", func() bool {
+	taken := func() uint64 { return r.picker.plane.Stats().Messages }
+	progress(r.t, "the plane is connected and has taken in all that came", taken, func() bool {
 		s := r.picker.plane.Stats()
 		return s.Connected && s.Messages+s.Dropped == r.witness.count()
 	})

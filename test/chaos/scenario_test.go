@@ -205,7 +205,7 @@ func (r *rig) slowDown() []*worker {
 	r.audit() // from here on a message is one event
 	r.picker.slow.Store(true)
 	r.crew.flood()
-	eventually(r.t, "NATS drops messages", func() bool { return r.picker.plane.Stats().Dropped >= r.dropped+1000 })
+	progress(r.t, "NATS drops messages", r.witness.count, func() bool { return r.picker.plane.Stats().Dropped >= r.dropped+500 })
 	r.crew.rest()
 	r.picker.slow.Store(false)
 	s := r.settle()

@@ -122,8 +122,11 @@ func (w *worker) ahead(m *message) bool {
 
 // speak publishes one message of a rank. Its caller holds the lock.
 func (w *worker) speak(r *rank) *message {
+	if w.flooding {
+		return w.publish(r, []kvevent.Event{r.cache.changeOne()})
+	}
 	n := 1
-	if w.release.generation != dynamo.Gen12 && !w.flooding {
+	if w.release.generation != dynamo.Gen12 {
 		n += w.rng.IntN(4)
 	}
 	events := make([]kvevent.Event, n)
