@@ -1,0 +1,254 @@
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/kvevent"
+)
+
+// rig is a server, workers that publish to it, and a plane that hears them
+// through a proxy.
+type rig struct {
+	t       *testing.T
+	server  *server
+	proxy   *proxy
+	witness *witness
+	picker  *picker
+	crew    *crew
+
+	dropped uint64        // by NATS in front of the plane, until the last step
+	late    time.Duration // the longest that a loss was not known after the worker's next message
+}
+
+// newRig returns a rig whose workers publish.
+func newRig(t *testing.T, o serverOptions) *rig {
+	t.Helper()
+	r := &rig{t: t, server: startServer(t, o), witness: newWitness()}
+	r.proxy = startProxy(t, strings.TrimPrefix(r.server.url(), "nats://"), r.witness)
+	r.picker = startPicker(t, r.proxy.url())
+	r.crew = startCrew(t, r.server.url(), r.witness, *seed)
+	r.settle()
+	r.crew.goOn(300)
+	return r
+}
+
+// step is what a fault did.
+type step struct {
+	lost    uint64    // events, by the transport
+	dropped uint64    // messages, by NATS because the plane was slow
+	tainted []*worker // workers of which the plane may not know the truth
+}
+
+// settle ends a step: every rank publishes until a message of it goes through,
+// then plane and index must be as the ledger says. Afterwards workers publish.
+func (r *rig) settle() step {
+	r.t.Helper()
+	s := r.audit()
+	r.crew.speak()
+	return s
+}
+
+func (r *rig) audit() step {
+	r.t.Helper()
+	r.crew.rest()
+	taken := func() uint64 { return r.picker.plane.Stats().Messages }
+	progress(r.t, "the plane is connected and has taken in all that came", taken, func() bool {
+		s := r.picker.plane.Stats()
+		return s.Connected && s.Messages+s.Dropped == r.witness.count()
+	})
+	asked := time.Now()
+	// Once others get through, what the quiet ones say is not lost.
+	r.crew.say(r.crew.loud, (*worker).speak)
+	r.crew.say(r.crew.quiet, (*worker).speak)
+	var s step
+	for _, w := range r.crew.workers {
+		s.lost += w.post()
+	}
+	r.witness.forget()
+	r.checkCounts(&s)
+	if s.dropped > 0 { // which of its gaps was known when, nobody can tell
+		r.late = max(r.late, time.Since(asked))
+	}
+	r.checkPlane()
+	for _, w := range r.crew.workers {
+		if slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.books.tainted }) {
+			s.tainted = append(s.tainted, w)
+		}
+	}
+	r.checkContent()
+	if r.t.Failed() {
+		r.t.FailNow()
+	}
+	return s
+}
+
+// checkCounts holds the counters of every rank against its books: every event
+// that was published is taken in, or known to be lost.
+func (r *rig) checkCounts(s *step) {
+	r.t.Helper()
+	var got map[fleet.Key]account
+	equal := within(patience, func() bool {
+		got = r.picker.accounts()
+		s.dropped = r.picker.plane.Stats().Dropped - r.dropped
+		return s.dropped == 0 && maps.Equal(got, r.wanted()) || s.dropped > 0 && r.taken(got)
+	})
+	if s.dropped > 0 {
+		r.checkDropped(got, s.dropped)
+		r.dropped += s.dropped
+	} else if !equal {
+		r.t.Errorf("counters of ranks (-want +got):\n%s", cmp.Diff(r.wanted(), got))
+	}
+	for _, k := range r.ranks() {
+		b, g := &k.books, got[k.key]
+		if b.pending > 0 || g.Events+g.Missed+b.unnoticed != b.published {
+			r.t.Errorf("rank %v: of %d events %d are taken in and %d are known to be lost, and %d need not be known", k.key, b.published, g.Events, g.Missed, b.unnoticed)
+		}
+		r.noteDelays(k)
+	}
+}
+
+// noteDelays notes how long the gaps of this step were not known.
+func (r *rig) noteDelays(k *rank) {
+	r.t.Helper()
+	b := &k.books
+	before := int(b.Gaps) - len(b.noticed)
+	for i, at := range b.noticed {
+		r.late = max(r.late, r.picker.knownAt(k.key, before+i).Sub(at))
+	}
+	b.noticed = nil
+}
+
+// wanted is what the books say.
+func (r *rig) wanted() map[fleet.Key]account {
+	want := map[fleet.Key]account{}
+	for _, k := range r.ranks() {
+		want[k.key] = k.books.account
+	}
+	return want
+}
+
+// taken says whether the last event of every rank has been taken in.
+func (r *rig) taken(got map[fleet.Key]account) bool {
+	return !slices.ContainsFunc(r.ranks(), func(k *rank) bool { return got[k.key].Last != k.books.Last })
+}
+
+// checkDropped is checkCounts where NATS dropped messages in front of the plane.
+// Which ones, nobody knows but by the counters: they must add up. Such messages
+// are of one event each.
+func (r *rig) checkDropped(got map[fleet.Key]account, dropped uint64) {
+	r.t.Helper()
+	sum := uint64(0)
+	for _, w := range r.crew.workers {
+		for _, k := range w.ranks {
+			g, b := got[k.key], &k.books
+			lost := b.Events - g.Events
+			want := b.account
+			// Gaps that lie side by side are one.
+			want.Events, want.Missed, want.Gaps = g.Events, b.Missed+lost, g.Gaps
+			before := b.Gaps - uint64(len(b.noticed))
+			if g != want || (g.Gaps > before) != (lost > 0 || b.Gaps > before) {
+				r.t.Errorf("rank %v with %d messages dropped: %+v, the transport delivered %+v", k.key, lost, g, b.account)
+			}
+			sum += lost
+			b.account, b.noticed = g, nil
+			if lost > 0 {
+				w.taint()
+			}
+		}
+	}
+	if sum != dropped {
+		r.t.Errorf("%d messages were dropped, and the ranks miss %d", dropped, sum)
+	}
+}
+
+// checkPlane checks the counters of the plane as a whole.
+func (r *rig) checkPlane() {
+	r.t.Helper()
+	s := r.picker.plane.Stats()
+	if n := r.witness.count(); s.Messages+s.Dropped != n || s.BadMessages+s.OtherSpace != 0 {
+		r.t.Errorf("%d messages were delivered: %+v", n, s)
+	}
+}
+
+// checkContent holds the index against the caches of all ranks of which nothing
+// was lost, or all is known again.
+func (r *rig) checkContent() {
+	r.t.Helper()
+	var exact []*rank
+	for _, k := range r.ranks() {
+		if !k.books.tainted {
+			exact = append(exact, k)
+			r.checkHeld(k)
+		}
+	}
+	var m index.Match
+	for _, d := range r.crew.documents {
+		r.picker.index.Match(d.chains, &m)
+		for _, k := range exact {
+			slot, ok := r.picker.index.Lookup(k.key)
+			if !ok {
+				r.t.Fatalf("rank %v is not in the index", k.key)
+			}
+			if got, want := m.Depth(slot), k.cache.depth(d.chains); got != want {
+				r.t.Errorf("rank %v is said to hold %+v of a prompt, and holds %+v", k.key, got, want)
+			}
+		}
+	}
+}
+
+func (r *rig) checkHeld(k *rank) {
+	r.t.Helper()
+	for t := range kvevent.Tier(kvevent.NumTiers) {
+		got, want := r.picker.index.Chains(k.key, t), slices.Collect(maps.Keys(k.cache.tiers[t]))
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			r.t.Errorf("rank %v is said to hold %d blocks on %s, and holds %d: %s", k.key, len(got), t, len(want), difference(got, want))
+		}
+	}
+}
+
+// difference says how many of each are not in the other.
+func difference(got, want []block.Chain) string {
+	only := func(a, b []block.Chain) (n int) {
+		for _, c := range a {
+			if !slices.Contains(b, c) {
+				n++
+			}
+		}
+		return n
+	}
+	return fmt.Sprintf("%d too many, %d missing", only(got, want), only(want, got))
+}
+
+func (r *rig) ranks() (all []*rank) {
+	for _, w := range r.crew.workers {
+		all = append(all, w.ranks...)
+	}
+	return all
+}
+
+// mend ends all doubt: half of the workers of which something was lost clear
+// their caches, the others start over. Then all must be known again, and no more.
+func (r *rig) mend(tainted []*worker) {
+	r.t.Helper()
+	r.crew.rest()
+	half := len(tainted) / 2
+	r.crew.say(tainted[:half], (*worker).clear)
+	r.crew.restart(tainted[half:]...)
+	s := r.audit()
+	if s.lost != 0 || s.dropped != 0 || len(s.tainted) != 0 {
+		r.t.Errorf("after the trouble: %d events lost, %d messages dropped, %d workers in doubt", s.lost, s.dropped, len(s.tainted))
+	}
+	r.crew.speak()
+}

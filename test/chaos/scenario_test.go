@@ -1,0 +1,217 @@
+package chaos
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// promptly runs a scenario: what was lost must be known within a second of the
+// worker's next event. Only that may be tried again, for a machine that stands
+// still now and then.
+func promptly(t *testing.T, scenario func(*testing.T) time.Duration) {
+	t.Helper()
+	const limit, attempts = time.Second, 3
+	var late time.Duration
+	for range attempts {
+		t.Run("run", func(t *testing.T) { late = scenario(t) })
+		if t.Failed() {
+			return
+		}
+		t.Logf("what was lost was known at most %s after the next event", late)
+		if late <= limit {
+			return
+		}
+	}
+	t.Errorf("what was lost was not known for %s after the next event", late)
+}
+
+// wantLoss checks that something was lost, of some workers and not of the quiet ones.
+func (r *rig) wantLoss(s step) {
+	r.t.Helper()
+	if s.lost+s.dropped == 0 || len(s.tainted) == 0 {
+		r.t.Errorf("nothing was lost: %+v", s)
+	}
+	for _, w := range s.tainted {
+		if slices.Contains(r.crew.quiet, w) {
+			r.t.Errorf("worker %v was quiet and something of it was lost", w.ranks[0].key)
+		}
+	}
+}
+
+// TestServerKilled kills the server while workers publish, twice, and starts it
+// again. Some workers start over meanwhile.
+func TestServerKilled(t *testing.T) {
+	for name, jetStream := range map[string]bool{"core": false, "jetstream": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			promptly(t, func(t *testing.T) time.Duration {
+				r := newRig(t, serverOptions{jetStream: jetStream})
+				for range 2 {
+					r.mend(r.killServer())
+				}
+				return r.late
+			})
+		})
+	}
+}
+
+// killServer returns the workers that something was lost of.
+func (r *rig) killServer() []*worker {
+	r.t.Helper()
+	before, refused := r.picker.plane.Stats().Disconnects, r.crew.refused()
+	r.server.kill()
+	eventually(r.t, "the plane sees that the server is gone", func() bool {
+		s := r.picker.plane.Stats()
+		return !s.Connected && s.Disconnects == before+1
+	})
+	eventually(r.t, "the workers see it", func() bool { return r.crew.refused() >= refused+50 })
+	// Only where publishers have names can a restart be told that nobody heard of.
+	each(r.crew.named(), (*worker).restart)
+	r.crew.goOn(200)
+	r.server.start()
+	s := r.settle()
+	r.wantLoss(s)
+	return s.tainted
+}
+
+// named returns some workers whose publishers have names.
+func (c *crew) named() []*worker {
+	return slices.DeleteFunc(slices.Clone(c.workers[:6]), func(w *worker) bool { return !w.release.publisher })
+}
+
+// TestServerFrozen stops the server's process for a while. Nothing is lost.
+func TestServerFrozen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, serverOptions{})
+	for range 2 {
+		r.freezeServer()
+	}
+}
+
+func (r *rig) freezeServer() []*worker {
+	r.t.Helper()
+	return r.harmless(func() {
+		r.server.freeze()
+		r.crew.goOn(500)
+		r.server.thaw()
+	})
+}
+
+// harmless makes trouble that must lose nothing.
+func (r *rig) harmless(trouble func()) []*worker {
+	r.t.Helper()
+	before := r.picker.plane.Stats().Disconnects
+	trouble()
+	s := r.settle()
+	if n := r.picker.plane.Stats().Disconnects; s.lost+s.dropped != 0 || n != before {
+		r.t.Errorf("lost %d events, dropped %d messages, %d disconnects", s.lost, s.dropped, n-before)
+	}
+	return s.tainted
+}
+
+// TestConnectionCut closes the plane's connection for less than the plane takes to
+// try again.
+func TestConnectionCut(t *testing.T) {
+	t.Parallel()
+	promptly(t, func(t *testing.T) time.Duration {
+		r := newRig(t, serverOptions{})
+		for range 2 {
+			r.mend(r.cutConnection(0))
+		}
+		return r.late
+	})
+}
+
+// TestPartition closes the plane's connection and refuses new ones for a while.
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	promptly(t, func(t *testing.T) time.Duration {
+		r := newRig(t, serverOptions{})
+		r.mend(r.cutConnection(2))
+		return r.late
+	})
+}
+
+// cutConnection lasts for some messages of the workers and for a number of refused
+// connections.
+func (r *rig) cutConnection(refusals int) []*worker {
+	r.t.Helper()
+	before, refused := r.picker.plane.Stats().Disconnects, r.proxy.refusals()
+	r.proxy.cut()
+	r.crew.goOn(200)
+	eventually(r.t, "the plane sees the cut", func() bool { return r.picker.plane.Stats().Disconnects > before })
+	eventually(r.t, "the plane tries to connect", func() bool { return r.proxy.refusals() >= refused+refusals })
+	r.proxy.heal()
+	s := r.settle()
+	r.wantLoss(s)
+	return s.tainted
+}
+
+// TestSilence stops all traffic of the plane without a close. Nothing is lost as
+// long as the server does not give up.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, serverOptions{})
+	for range 2 {
+		r.shortSilence()
+	}
+}
+
+func (r *rig) shortSilence() []*worker {
+	r.t.Helper()
+	return r.harmless(func() {
+		r.proxy.hold()
+		r.crew.goOn(500)
+		r.proxy.resume()
+	})
+}
+
+// TestLongSilence lasts until the server has closed the connection.
+func TestLongSilence(t *testing.T) {
+	t.Parallel()
+	promptly(t, func(t *testing.T) time.Duration {
+		r := newRig(t, serverOptions{pings: true})
+		r.mend(r.silence())
+		return r.late
+	})
+}
+
+func (r *rig) silence() []*worker {
+	r.t.Helper()
+	r.proxy.hold()
+	eventually(r.t, "the server gives the plane up", func() bool { return !r.server.serves(planeName) })
+	r.crew.goOn(200)
+	r.proxy.resume()
+	s := r.settle()
+	r.wantLoss(s)
+	return s.tainted
+}
+
+// TestSlowConsumer makes the plane too slow for what comes, until NATS drops
+// messages in front of it.
+func TestSlowConsumer(t *testing.T) {
+	t.Parallel()
+	promptly(t, func(t *testing.T) time.Duration {
+		r := newRig(t, serverOptions{})
+		r.mend(r.slowDown())
+		return r.late
+	})
+}
+
+// slowDown returns the workers of which messages were dropped.
+func (r *rig) slowDown() []*worker {
+	r.t.Helper()
+	r.audit() // from here on a message is one event
+	r.picker.slow.Store(true)
+	r.crew.flood()
+	progress(r.t, "NATS drops messages", r.witness.count, func() bool { return r.picker.plane.Stats().Dropped >= r.dropped+500 })
+	r.crew.rest()
+	r.picker.slow.Store(false)
+	s := r.settle()
+	if s.lost != 0 || s.dropped == 0 {
+		r.t.Errorf("the transport lost %d events, NATS dropped %d messages", s.lost, s.dropped)
+	}
+	r.wantLoss(s)
+	return s.tainted
+}
