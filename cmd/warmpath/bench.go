@@ -54,15 +54,8 @@ body back. The ratio to it is what looking costs.`,
 	f.DurationVar(&cfg.Duration, "duration", 2*time.Second, "length of one measurement")
 	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per cell; the median counts")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
-	parent.AddCommand(c, benchIndexCommand(), &cobra.Command{
-		Use:    "floor-server",
-		Short:  "The baseline that bench extproc compares with",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bench.FloorServer(cmd.Context(), cmd.ErrOrStderr())
-		},
-	})
+	parent.AddCommand(c, benchIndexCommand())
+	parent.AddCommand(benchPartCommands()...)
 	return parent
 }
 
@@ -73,23 +66,53 @@ func benchIndexCommand() *cobra.Command {
 		Use:   "index",
 		Short: "Speed and memory of the prefix index",
 		Long: `Measures the prefix index in this process, with about a million (worker, block)
-entries: events applied by all cores, lookups of prompts of 128 and 1,000 blocks,
-idle and beside a writer that never rests, bytes per entry with all that belongs
-to it, dropping a worker, and hashing. Each lookup's answer is checked.`,
-		Example: "  warmpath bench index\n  warmpath bench index --rounds 5 -o json",
+entries, and with ten million over 1,000 workers: events applied by all cores,
+decoded ones and from bytes; lookups of prompts of 128 and 1,000 blocks, idle,
+beside a writer that never rests, beside workers that are dropped, and behind a
+backlog of events; bytes per entry with all that belongs to it; snapshots; pauses
+of the garbage collector beside those of a process without an index; hashing.
+Every lookup's answer is checked.
+
+The replay needs Mooncake's conversation trace, which is not part of warmpath:
+github.com/kvcache-ai/Mooncake, FAST25-release/traces/conversation_trace.jsonl.
+Without --trace it is left out.`,
+		Example: "  warmpath bench index\n  warmpath bench index --rounds 5 --trace conversation_trace.jsonl -o json\n  warmpath bench index --shrink 100 --rounds 1",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "json" && output != "table" {
-				return fmt.Errorf("--output %q is not table or json", output)
+			var err error
+			if cfg.Output, err = bench.ParseOutput(output); err != nil {
+				return err
 			}
-			if cfg.Rounds < 1 {
-				return errors.New("--rounds must be positive")
+			if cfg.Rounds < 1 || cfg.Shrink < 1 {
+				return errors.New("--rounds and --shrink must be positive")
 			}
-			cfg.JSON, cfg.Out, cfg.Progress = output == "json", cmd.OutOrStdout(), cmd.ErrOrStderr()
+			cfg.Out, cfg.Progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return bench.Index(cmd.Context(), cfg)
 		},
 	}
-	c.Flags().IntVar(&cfg.Rounds, "rounds", 3, "measurements per case; the median counts")
-	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	f := c.Flags()
+	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per case; the median counts")
+	f.BoolVar(&cfg.Large, "large", true, "also 10 million entries over 1,000 workers, which takes 2 GB")
+	f.StringVar(&cfg.Trace, "trace", "", "file with Mooncake's conversation trace, for the replay")
+	f.IntVar(&cfg.Shrink, "shrink", 1, "divide the workload by this, for a quick look")
+	f.StringVarP(&output, "output", "o", "table", "table, json or markdown")
 	return c
+}
+
+// benchPartCommands are the processes that a benchmark starts beside its own.
+func benchPartCommands() []*cobra.Command {
+	part := func(use, short string, run func(cmd *cobra.Command) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Hidden: true, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd) },
+		}
+	}
+	return []*cobra.Command{
+		part("floor-server", "The baseline that bench extproc compares with", func(cmd *cobra.Command) error {
+			return bench.FloorServer(cmd.Context(), cmd.ErrOrStderr())
+		}),
+		part("baseline-pauses", "Pauses of a process without an index, for bench index", func(cmd *cobra.Command) error {
+			return bench.BaselinePauses(cmd.OutOrStdout())
+		}),
+	}
 }

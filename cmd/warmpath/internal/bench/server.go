@@ -59,10 +59,19 @@ func startFloor(ctx context.Context) (*process, error) {
 	return start(ctx, "bench", "floor-server")
 }
 
-func start(ctx context.Context, args ...string) (*process, error) {
+// executable is this very program, which plays the other parts too.
+func executable() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this executable: %w", err)
+		return "", fmt.Errorf("find this executable: %w", err)
+	}
+	return self, nil
+}
+
+func start(ctx context.Context, args ...string) (*process, error) {
+	self, err := executable()
+	if err != nil {
+		return nil, err
 	}
 	p := &process{cmd: exec.CommandContext(ctx, self, args...)}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
