@@ -54,7 +54,7 @@ body back. The ratio to it is what looking costs.`,
 	f.DurationVar(&cfg.Duration, "duration", 2*time.Second, "length of one measurement")
 	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per cell; the median counts")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
-	parent.AddCommand(c, benchIndexCommand())
+	parent.AddCommand(c, benchIndexCommand(), benchEventsCommand())
 	parent.AddCommand(benchPartCommands()...)
 	return parent
 }
@@ -99,6 +99,74 @@ Without --trace it is left out.`,
 	return c
 }
 
+func benchEventsCommand() *cobra.Command {
+	cfg := bench.EventsConfig{}
+	var output string
+	c := &cobra.Command{
+		Use:   "events",
+		Short: "Latency and throughput of KV events, from publish to lookup",
+		Long: `Measures the event plane end to end. Workers, each with a connection of its own,
+publish Dynamo's KV events in one process; a NATS server is another; plane and
+index are in this one, as in the picker. Every step of a worker stores 64 blocks
+and removes 64 older ones, so the index keeps its size; blocks per second count
+those stored. Messages hold an array of events (Dynamo 1.4+), or one event each
+(1.2, 1.3: the cases with -map).
+
+  events-latency    publish to visible in a lookup, at a steady rate
+  events-sustained  the highest rate without a loss or a growing backlog
+  events-flood      what arrives when publishers go as fast as they can, and
+                    what NATS dropped then
+
+CPU is in cores, of each process: it tells what bounds the rate.`,
+		Example: "  warmpath bench events\n  warmpath bench events --duration 5s --publishers 64 -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if cfg.Output, err = bench.ParseOutput(output); err != nil {
+				return err
+			}
+			if cfg.Rounds < 1 || cfg.Publishers < 1 || cfg.Duration <= 0 || cfg.Rate <= 0 {
+				return errors.New("--rounds, --publishers, --duration and --rate must be positive")
+			}
+			for _, p := range cfg.Payloads {
+				if p != bench.ArrayPayload && p != bench.MapPayload {
+					return fmt.Errorf("--payloads %q is not array or map", p)
+				}
+			}
+			cfg.Out, cfg.Progress = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return bench.Events(cmd.Context(), cfg)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&cfg.Publishers, "publishers", 64, "workers that publish")
+	f.DurationVar(&cfg.Duration, "duration", 3*time.Second, "length of one measurement")
+	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per case; the median counts")
+	f.Float64Var(&cfg.Rate, "rate", 200_000, "blocks per second while latency is measured")
+	f.StringSliceVar(&cfg.Payloads, "payloads", []string{bench.ArrayPayload, bench.MapPayload}, "forms of messages")
+	f.StringVarP(&output, "output", "o", "table", "table, json or markdown")
+	return c
+}
+
+// benchPublishersCommand is the process of the publishers of bench events.
+func benchPublishersCommand() *cobra.Command {
+	cfg := bench.PublishersConfig{}
+	c := &cobra.Command{
+		Use: "publishers", Short: "The workers of bench events", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg.In, cfg.Out = cmd.InOrStdin(), cmd.OutOrStdout()
+			return bench.Publishers(cmd.Context(), cfg)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&cfg.URL, "url", "", "NATS server")
+	f.IntVar(&cfg.Publishers, "publishers", 1, "how many")
+	f.BoolVar(&cfg.Array, "array", true, "an array of events per message")
+	f.Float64Var(&cfg.Rate, "rate", 0, "blocks per second of all; 0 is as fast as they can")
+	f.Float64Var(&cfg.Stamps, "stamps", 0, "times of sending told per second")
+	f.DurationVar(&cfg.Duration, "duration", time.Second, "time of publishing")
+	return c
+}
+
 // benchPartCommands are the processes that a benchmark starts beside its own.
 func benchPartCommands() []*cobra.Command {
 	part := func(use, short string, run func(cmd *cobra.Command) error) *cobra.Command {
@@ -111,6 +179,10 @@ func benchPartCommands() []*cobra.Command {
 		part("floor-server", "The baseline that bench extproc compares with", func(cmd *cobra.Command) error {
 			return bench.FloorServer(cmd.Context(), cmd.ErrOrStderr())
 		}),
+		part("nats-server", "The NATS server of bench events", func(cmd *cobra.Command) error {
+			return bench.NATSServer(cmd.Context(), cmd.ErrOrStderr())
+		}),
+		benchPublishersCommand(),
 		part("baseline-pauses", "Pauses of a process without an index, for bench index", func(cmd *cobra.Command) error {
 			return bench.BaselinePauses(cmd.OutOrStdout())
 		}),

@@ -125,7 +125,8 @@ var indexColumns = append(slices.Clone(commonColumns),
 
 var eventColumns = append(slices.Clone(commonColumns),
 	number("messages/s", 1, 0, func(r *CaseRow) float64 { return r.MessagesPerS }),
-	number("dropped", 1, 0, func(r *CaseRow) float64 { return r.Dropped }),
+	number("messages dropped", 1, 0, func(r *CaseRow) float64 { return r.Dropped }),
+	number("events missed", 1, 0, func(r *CaseRow) float64 { return r.Missed }),
 	number("CPU plane", 1, 2, func(r *CaseRow) float64 { return r.CPUPlane }),
 	number("CPU NATS", 1, 2, func(r *CaseRow) float64 { return r.CPUServer }),
 	number("CPU publishers", 1, 2, func(r *CaseRow) float64 { return r.CPUPublishers }))

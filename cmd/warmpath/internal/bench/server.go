@@ -27,6 +27,7 @@ type process struct {
 	cmd     *exec.Cmd
 	address string // ext-proc
 	metrics string
+	nats    string
 	stderr  bytes.Buffer
 }
 
@@ -94,9 +95,10 @@ func start(ctx context.Context, args ...string) (*process, error) {
 			Msg     string
 			ExtProc string `json:"ext_proc"`
 			Metrics string
+			NATS    string
 		}
 		if json.Unmarshal(line, &entry) == nil && entry.Msg == "serving" {
-			p.address, p.metrics = entry.ExtProc, entry.Metrics
+			p.address, p.metrics, p.nats = entry.ExtProc, entry.Metrics, entry.NATS
 			break
 		}
 	}
