@@ -85,7 +85,6 @@ func (b *eventBench) latency(ctx context.Context) ([]CaseRow, error) {
 		return nil, fmt.Errorf("at %.0f blocks/s: %s; --rate may be lower", b.Rate, why)
 	}
 	row := b.row("events-latency", r)
-	r.latencies.into(&row)
 	row.MaxUS = us(r.latencies[len(r.latencies)-1])
 	return []CaseRow{row}, nil
 }
@@ -130,13 +129,16 @@ func (b *eventBench) row(name string, r *published) CaseRow {
 		name += "-map"
 	}
 	seconds := r.took.Seconds()
-	return CaseRow{
+	row := CaseRow{
 		Name: name, Workers: b.Publishers, Holders: 1, Entries: r.entries, Cores: runtime.GOMAXPROCS(0),
 		BlocksPerS: r.speed(), MessagesPerS: float64(r.sent.Messages) / r.sent.Elapsed.Seconds(),
 		CPUUSPerBlock: us(r.cpuPlane) / float64(r.blocks),
 		Dropped:       float64(r.heard.dropped), Missed: float64(r.heard.missed),
 		CPUPlane: r.cpuPlane.Seconds() / seconds, CPUServer: r.cpuServer.Seconds() / seconds, CPUPublishers: r.cpuPublishers.Seconds() / seconds,
 	}
+	r.latencies.into(&row)
+	fmt.Fprintf(b.Progress, "  %s: %.2f M blocks/s, p50 %.0f us, p99 %.0f us\n", name, row.BlocksPerS/1e6, row.P50US, row.P99US)
+	return row
 }
 
 // search finds the highest rate that works, to precision: doubling, then halving

@@ -49,6 +49,14 @@ var cells = []cell{
 // lookups idle and beside writers, memory, dropping workers, snapshots, pauses of
 // the garbage collector, the replay of a trace, hashing.
 func Index(ctx context.Context, cfg IndexConfig) error {
+	var trace [][]uint64
+	if cfg.Trace != "" { // a bad one shows at once, not after all the rest
+		var err error
+		if trace, err = readTrace(cfg.Trace); err != nil {
+			return err
+		}
+		trace = trace[:max(1, len(trace)/cfg.Shrink)]
+	}
 	rows := []CaseRow{}
 	for _, c := range cells {
 		if c.large && !cfg.Large {
@@ -57,7 +65,7 @@ func Index(ctx context.Context, cfg IndexConfig) error {
 		fmt.Fprintf(cfg.Progress, "%d workers, %d holders, branchy %v …\n", c.workers, c.holders, c.branchy)
 		p := c.prompts(cfg.Shrink)
 		load := p.place(c.workers, c.holders)
-		more, err := rounds(ctx, cfg.Rounds, func() ([]CaseRow, error) { return measureIndex(ctx, c, p, load) })
+		more, err := rounds(ctx, cfg.Rounds, func() ([]CaseRow, error) { return measureIndex(ctx, cfg, c, p, load) })
 		if err != nil {
 			return fmt.Errorf("%d workers, %d holders: %w", c.workers, c.holders, err)
 		}
@@ -66,7 +74,7 @@ func Index(ctx context.Context, cfg IndexConfig) error {
 	if cfg.Trace == "" {
 		fmt.Fprintln(cfg.Progress, "no --trace: the replay of a trace is left out")
 	} else {
-		more, err := replayRows(ctx, cfg)
+		more, err := replayRows(ctx, cfg, trace)
 		if err != nil {
 			return err
 		}
@@ -110,6 +118,7 @@ type filling struct {
 	load    *eventLoad
 	index   *index.Index
 	entries int
+	times   int // lookups per case
 }
 
 func (f *filling) row(name string) CaseRow {
@@ -120,9 +129,9 @@ func (f *filling) row(name string) CaseRow {
 }
 
 // measureIndex measures all cases of one cell once.
-func measureIndex(ctx context.Context, c cell, p *prompts, load *eventLoad) ([]CaseRow, error) {
+func measureIndex(ctx context.Context, cfg IndexConfig, c cell, p *prompts, load *eventLoad) ([]CaseRow, error) {
 	before := heap()
-	f := &filling{cell: c, prompts: p, load: load, index: index.New()}
+	f := &filling{cell: c, prompts: p, load: load, index: index.New(), times: max(1000, lookupsPerCase/cfg.Shrink)}
 	cpu := cpuTime()
 	took, err := applyAll(f.index, load)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/kvevent"
 )
 
-// lookupsPerCase are timed one by one.
+// lookupsPerCase are timed one by one, fewer of a workload that is shrunk.
 const lookupsPerCase = 20_000
 
 // question is a prompt with the answer: the slot of a worker that holds all of it.
@@ -62,7 +62,7 @@ func (f *filling) lookups() ([]CaseRow, error) {
 			return nil, err
 		}
 		r := f.row(m.name)
-		if err := matchBeside(&r, f.index, asked, lookupsPerCase, m.beside); err != nil {
+		if err := matchBeside(&r, f.index, asked, f.times, m.beside); err != nil {
 			return nil, err
 		}
 		rows = append(rows, r)
@@ -220,7 +220,7 @@ func (f *filling) drops() ([]CaseRow, error) {
 		return nil, err
 	}
 	beside := f.row("match-128-drop")
-	err = matchBeside(&beside, f.index, asked, lookupsPerCase, func(stop *atomic.Bool) error {
+	err = matchBeside(&beside, f.index, asked, f.times, func(stop *atomic.Bool) error {
 		for w := keep; ; w++ {
 			if w == f.workers {
 				w = keep

@@ -19,9 +19,10 @@ const (
 	cacheShare = 0.25
 	// slack is how far above the mean the blocks placed on a worker may be.
 	slack = 1.25
-	// replayTime is the least time that is measured; the trace is replayed into a
-	// new index until then.
-	replayTime = time.Second
+	// replayTime is the least time that is measured: the trace is replayed into one
+	// new index after the other until then, at most replayPasses times.
+	replayTime   = time.Second
+	replayPasses = 50
 )
 
 // turn is one request of a trace: it is looked up, and its worker says what
@@ -34,12 +35,7 @@ type turn struct {
 }
 
 // replayRows replays a trace over 8 and over 64 workers.
-func replayRows(ctx context.Context, cfg IndexConfig) ([]CaseRow, error) {
-	prompts, err := readTrace(cfg.Trace)
-	if err != nil {
-		return nil, err
-	}
-	prompts = prompts[:max(1, len(prompts)/cfg.Shrink)]
+func replayRows(ctx context.Context, cfg IndexConfig, prompts [][]uint64) ([]CaseRow, error) {
 	var rows []CaseRow
 	for _, workers := range []int{8, 64} {
 		fmt.Fprintf(cfg.Progress, "replay of %d requests over %d workers …\n", len(prompts), workers)
@@ -149,7 +145,7 @@ func replay(turns []turn, workers int) ([]CaseRow, error) {
 	var total, cpu time.Duration
 	passes := 0
 	var x *index.Index
-	for ; total < replayTime; passes++ {
+	for ; total < replayTime && passes < replayPasses; passes++ {
 		x = index.New()
 		for w := range workers {
 			if _, err := x.Register(worker(w)); err != nil {
