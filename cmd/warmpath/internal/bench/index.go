@@ -1,16 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
-	"sync/atomic"
-	"text/tabwriter"
+	"syscall"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
@@ -22,138 +21,145 @@ import (
 
 // IndexConfig says how Index measures.
 type IndexConfig struct {
-	Rounds   int // the median counts
-	JSON     bool
+	Rounds   int    // the median counts
+	Large    bool   // also 1,000 workers and 10 million entries
+	Trace    string // file with the Mooncake conversation trace; empty leaves the replay out
+	Shrink   int    // divides the workload, for a quick look; 1 is all of it
+	Output   Output
 	Out      io.Writer
 	Progress io.Writer
-}
-
-// IndexRow is one case. Fields that a case does not measure are left out.
-type IndexRow struct {
-	Name          string  `json:"name"`
-	Workers       int     `json:"workers"`
-	Holders       int     `json:"holders"`
-	Entries       int     `json:"entries"`
-	BlocksPerS    float64 `json:"blocks_per_s,omitempty"`
-	P50US         float64 `json:"p50_us,omitempty"`
-	P99US         float64 `json:"p99_us,omitempty"`
-	BytesPerEntry float64 `json:"bytes_per_entry,omitempty"`
-	Cores         int     `json:"cores"`
 }
 
 // cell is one filling of the index.
 type cell struct {
 	workers, holders int
-	branchy          bool
+	branchy, large   bool
 }
 
-var cells = []cell{{8, 1, false}, {64, 1, false}, {64, 8, false}, {64, 64, false}, {64, 1, true}}
+var cells = []cell{
+	{workers: 8, holders: 1},
+	{workers: 64, holders: 1},
+	{workers: 64, holders: 8},
+	{workers: 64, holders: 64},
+	{workers: 64, holders: 1, branchy: true},
+	{workers: 1000, holders: 1, large: true},
+}
 
-// Index measures the prefix index in this process: events applied by two
-// goroutines, lookups idle and beside a writer that never rests, memory, dropping
-// a worker, hashing.
+// Index measures the prefix index in this process: events applied by all cores,
+// lookups idle and beside writers, memory, dropping workers, snapshots, pauses of
+// the garbage collector, the replay of a trace, hashing.
 func Index(ctx context.Context, cfg IndexConfig) error {
-	rows := []IndexRow{}
-	for _, c := range cells {
-		fmt.Fprintf(cfg.Progress, "%d workers, %d holders, branchy %v …\n", c.workers, c.holders, c.branchy)
-		var rounds [][]IndexRow
-		for range cfg.Rounds {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			more, err := measureIndex(c)
-			if err != nil {
-				return err
-			}
-			rounds = append(rounds, more)
+	var trace [][]uint64
+	if cfg.Trace != "" { // a bad one shows at once, not after all the rest
+		var err error
+		if trace, err = readTrace(cfg.Trace); err != nil {
+			return err
 		}
-		rows = append(rows, medians(rounds)...)
+		trace = trace[:max(1, len(trace)/cfg.Shrink)]
+	}
+	rows := []CaseRow{}
+	for _, c := range cells {
+		if c.large && !cfg.Large {
+			continue
+		}
+		fmt.Fprintf(cfg.Progress, "%d workers, %d holders, branchy %v …\n", c.workers, c.holders, c.branchy)
+		p := c.prompts(cfg.Shrink)
+		load := p.place(c.workers, c.holders)
+		more, err := rounds(ctx, cfg.Rounds, func() ([]CaseRow, error) { return measureIndex(ctx, cfg, c, p, load) })
+		if err != nil {
+			return fmt.Errorf("%d workers, %d holders: %w", c.workers, c.holders, err)
+		}
+		rows = append(rows, more...)
+	}
+	if cfg.Trace == "" {
+		fmt.Fprintln(cfg.Progress, "no --trace: the replay of a trace is left out")
+	} else {
+		more, err := replayRows(ctx, cfg, trace)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, more...)
 	}
 	rows = append(rows, hashRows()...)
-	return writeIndex(cfg, rows)
+	return writeRows(cfg.Out, cfg.Output, indexColumns, rows)
 }
 
-// medians takes the median of each figure over rounds of the same cases.
-func medians(rounds [][]IndexRow) []IndexRow {
-	out := slices.Clone(rounds[0])
-	for i := range out {
-		pick := func(f func(*IndexRow) *float64) {
-			var values []float64
-			for _, r := range rounds {
-				values = append(values, *f(&r[i]))
-			}
-			slices.Sort(values)
-			*f(&out[i]) = values[len(values)/2]
+// rounds measures some cases again and again and returns the medians.
+func rounds(ctx context.Context, n int, measure func() ([]CaseRow, error)) ([]CaseRow, error) {
+	var all [][]CaseRow
+	for range n {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
-		pick(func(r *IndexRow) *float64 { return &r.BlocksPerS })
-		pick(func(r *IndexRow) *float64 { return &r.P50US })
-		pick(func(r *IndexRow) *float64 { return &r.P99US })
-		pick(func(r *IndexRow) *float64 { return &r.BytesPerEntry })
+		rows, err := measure()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows)
 	}
-	return out
+	return medians(all), nil
 }
 
-func measureIndex(c cell) ([]IndexRow, error) {
-	p := newPrompts(c.holders, c.branchy)
-	load := p.place(c.workers, c.holders)
-	suffix := ""
-	if c.branchy {
-		suffix = "-branchy"
+// prompts makes the prompts of a cell: fewer by the number of workers that hold
+// each, so that the entries in the index stay the same; ten times as many in the
+// large one.
+func (c cell) prompts(shrink int) *prompts {
+	short, long := shortPrompts, longPrompts
+	if c.large {
+		short, long = 10*short, 10*long
 	}
+	return newPrompts(uint64(c.holders), max(systems, short/c.holders/shrink), max(1, long/c.holders/shrink), c.branchy)
+}
+
+// filling is an index under measurement, and what was put into it.
+type filling struct {
+	cell
+	prompts *prompts
+	load    *eventLoad
+	index   *index.Index
+	entries int
+	times   int // lookups per case
+}
+
+func (f *filling) row(name string) CaseRow {
+	if f.branchy {
+		name += "-branchy"
+	}
+	return CaseRow{Name: name, Workers: f.workers, Holders: f.holders, Entries: f.entries, Cores: runtime.GOMAXPROCS(0)}
+}
+
+// measureIndex measures all cases of one cell once.
+func measureIndex(ctx context.Context, cfg IndexConfig, c cell, p *prompts, load *eventLoad) ([]CaseRow, error) {
 	before := heap()
-	x := index.New()
-	took, err := applyAll(x, load)
+	f := &filling{cell: c, prompts: p, load: load, index: index.New(), times: max(1000, lookupsPerCase/cfg.Shrink)}
+	cpu := cpuTime()
+	took, err := applyAll(f.index, load)
 	if err != nil {
 		return nil, err
 	}
+	cpu = cpuTime() - cpu
 	bytes := heap() - before
-	entries := x.Stats().Entries
-	row := func(name string) IndexRow {
-		return IndexRow{Name: name + suffix, Workers: c.workers, Holders: c.holders, Entries: entries, Cores: runtime.GOMAXPROCS(0)}
+	f.entries = f.index.Stats().Entries
+	apply, memory := f.row("apply"), f.row("memory")
+	apply.speed(load.blocks, took, cpu)
+	memory.BytesPerEntry = float64(bytes) / float64(f.entries)
+	rows := []CaseRow{apply, memory}
+	steps := []func() ([]CaseRow, error){f.fromWire, f.lookups, f.backlog, f.snapshot, f.drops}
+	if c.large {
+		// Encoded messages of this size would take a gigabyte: no apply from bytes.
+		steps = []func() ([]CaseRow, error){f.lookups, f.backlog, func() ([]CaseRow, error) { return f.pauses(ctx) }, f.drops}
 	}
-	apply, memory := row("apply"), row("memory")
-	apply.BlocksPerS = float64(load.blocks) / took.Seconds()
-	memory.BytesPerEntry = float64(bytes) / float64(entries)
-	wire := row("apply-wire")
-	if wire.BlocksPerS, err = applyWire(load); err != nil {
-		return nil, err
-	}
-	rows := []IndexRow{apply, wire, memory}
-
-	short, long := p.split()
-	for _, m := range []struct {
-		name   string
-		chains [][]block.Chain
-		writer bool
-	}{{"match-128", short, false}, {"match-128-writer", short, true}, {"match-1000", long, false}, {"match-1000-writer", long, true}} {
-		if len(m.chains) == 0 {
-			continue
+	for _, step := range steps {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
-		r := row(m.name)
-		if r.P50US, r.P99US, err = matchAll(x, m.chains, m.writer); err != nil {
+		more, err := step()
+		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, r)
+		rows = append(rows, more...)
 	}
-	drop := row("drop")
-	start := time.Now()
-	x.Drop(fleet.Key{ID: 1})
-	drop.P50US = us(time.Since(start))
-	drop.P99US = drop.P50US
-	runtime.KeepAlive(x)
-	return append(rows, drop), nil
-}
-
-// split returns the chains of the short and of the long prompts.
-func (p *prompts) split() (short, long [][]block.Chain) {
-	for _, c := range p.chains {
-		if len(c) == longBlocks {
-			long = append(long, c)
-		} else {
-			short = append(short, c)
-		}
-	}
-	return short, long
+	return rows, nil
 }
 
 // heap returns the live heap, bytes.
@@ -165,160 +171,127 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// applyAll applies a load with one goroutine per core; the events of a worker stay
-// on one.
-func applyAll(x *index.Index, load *eventLoad) (time.Duration, error) {
+// onAllCores calls f for every worker, with one goroutine per core; a worker stays
+// on one. It returns how long all took.
+func onAllCores(workers int, f func(core, worker int) error) (time.Duration, error) {
 	var wg sync.WaitGroup
-	errs := make(chan error, len(load.byWorker))
 	cores := runtime.GOMAXPROCS(0)
+	errs := make([]error, cores)
 	start := time.Now()
 	for core := range cores {
 		wg.Go(func() {
-			for w := core; w < len(load.byWorker); w += cores {
-				for i := range load.byWorker[w] {
-					if err := x.Apply(&load.byWorker[w][i]); err != nil {
-						errs <- err
-						return
-					}
-				}
+			for w := core; w < workers && errs[core] == nil; w += cores {
+				errs[core] = f(core, w)
 			}
 		})
 	}
 	wg.Wait()
-	took := time.Since(start)
-	close(errs)
-	return took, <-errs
+	return time.Since(start), errors.Join(errs...)
 }
 
-// applyWire decodes Dynamo's messages and applies their events to an empty index,
-// with one goroutine per core. It returns blocks per second, all of it applied.
-func applyWire(load *eventLoad) (float64, error) {
-	messages := make([][][]byte, len(load.byWorker))
-	for w, events := range load.byWorker {
-		for i := 0; i < len(events); i += eventsPerMessage {
-			batch := events[i:min(i+eventsPerMessage, len(events))]
-			env := dynamo.Envelope{PublisherID: uint64(w) + 1<<20, Sequence: uint64(i), Topic: dynamo.TopicKVEvents}
-			msg, err := dynamo.AppendMessage(nil, dynamo.Gen14, env, batch)
-			if err != nil {
-				return 0, err
-			}
-			messages[w] = append(messages[w], msg)
+// applyAll applies a load.
+func applyAll(x *index.Index, load *eventLoad) (time.Duration, error) {
+	return onAllCores(len(load.byWorker), func(_, w int) error { return applyEvents(x, load.byWorker[w]) })
+}
+
+func applyEvents(x *index.Index, events []kvevent.Event) error {
+	for i := range events {
+		if err := x.Apply(&events[i]); err != nil {
+			return err
 		}
 	}
-	x := index.New()
-	var wg sync.WaitGroup
-	cores := runtime.GOMAXPROCS(0)
-	errs := make(chan error, cores)
-	start := time.Now()
-	for core := range cores {
-		wg.Go(func() {
-			var d dynamo.Decoder
-			var failed error
-			apply := func(ev *kvevent.Event) {
-				if err := x.Apply(ev); err != nil {
-					failed = err
-				}
-			}
-			for w := core; w < len(messages); w += cores {
-				for _, msg := range messages[w] {
-					if _, err := d.Decode(msg, dynamo.EndpointScope, apply); err != nil {
-						failed = err
-					}
-				}
-			}
-			errs <- failed
-		})
-	}
-	wg.Wait()
-	took := time.Since(start)
-	for range cores {
-		if err := <-errs; err != nil {
-			return 0, err
-		}
-	}
-	if got := x.Stats().Stored; got != uint64(load.blocks) {
-		return 0, fmt.Errorf("%d of %d blocks arrived in the index", got, load.blocks)
-	}
-	return float64(load.blocks) / took.Seconds(), nil
+	return nil
+}
+
+// cpuTime is the CPU time this process has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it cannot fail for oneself
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // eventsPerMessage is how many stored events of 16 blocks go into one message, as
 // in the measurement of peers.
 const eventsPerMessage = 4
 
-const lookups = 20_000
-
-// matchAll looks prompts up and returns the median and the 99th percentile of one
-// lookup, in us. Every answer's depth is checked.
-func matchAll(x *index.Index, chains [][]block.Chain, writer bool) (p50, p99 float64, err error) {
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	if writer {
-		wg.Go(func() { churn(x, &stop) })
-	}
-	var m index.Match
-	latencies := make([]time.Duration, 0, lookups)
-	for i := range lookups {
-		c := chains[i*7919%len(chains)]
-		start := time.Now()
-		x.Match(c, &m)
-		latencies = append(latencies, time.Since(start))
-		if deepest(x, &m) != len(c) {
-			err = fmt.Errorf("a lookup found %d of %d blocks", deepest(x, &m), len(c))
-			break
+// fromWire decodes Dynamo's messages and applies their events to an empty index,
+// all of it inside the time.
+func (f *filling) fromWire() ([]CaseRow, error) {
+	messages := make([][][]byte, f.workers)
+	for w, events := range f.load.byWorker {
+		for batch := range slices.Chunk(events, eventsPerMessage) {
+			env := dynamo.Envelope{PublisherID: uint64(w) + 1<<20, Sequence: uint64(len(messages[w])), Topic: dynamo.TopicKVEvents}
+			msg, err := dynamo.AppendMessage(nil, dynamo.Gen14, env, batch)
+			if err != nil {
+				return nil, err
+			}
+			messages[w] = append(messages[w], msg)
 		}
 	}
-	stop.Store(true)
-	wg.Wait()
-	slices.Sort(latencies)
-	if len(latencies) == 0 {
-		return 0, 0, err
-	}
-	return us(latencies[len(latencies)/2]), us(latencies[len(latencies)*99/100]), err
+	decoders := make([]dynamo.Decoder, runtime.GOMAXPROCS(0))
+	r, err := f.fromBytes("apply-wire", messages, func(x *index.Index, core, _ int, msg []byte) error {
+		var failed error
+		_, err := decoders[core].Decode(msg, dynamo.EndpointScope, func(ev *kvevent.Event) {
+			if err := x.Apply(ev); err != nil {
+				failed = err
+			}
+		})
+		return errors.Join(err, failed)
+	})
+	return []CaseRow{r}, err
 }
 
-func deepest(x *index.Index, m *index.Match) int {
-	most := 0
-	for s := range index.Slot(x.Stats().Workers + 1) {
-		most = max(most, m.Depth(s).Total())
-	}
-	return most
-}
-
-// churn stores and removes prompts of a worker of its own until told to stop.
-func churn(x *index.Index, stop *atomic.Bool) {
-	const worker = 1 << 40
-	p := newPrompts(shortPrompts/100, false)
-	id := uint64(1)
-	for !stop.Load() {
-		for i := range p.hashes {
-			for _, ev := range p.events(i, worker, id) {
-				id++
-				if x.Apply(&ev) != nil || stop.Load() {
-					return
-				}
-				gone := kvevent.Event{WorkerID: worker, ID: id, Kind: kvevent.Removed}
-				for j := range ev.Blocks {
-					gone.Gone = append(gone.Gone, ev.Blocks[len(ev.Blocks)-1-j].Engine)
-				}
-				if i%2 == 1 {
-					id++
-					if x.Apply(&gone) != nil {
-						return
-					}
-				}
+// fromBytes takes messages, by worker, into an empty index, and makes sure that
+// every block arrived.
+func (f *filling) fromBytes(name string, messages [][][]byte, take func(x *index.Index, core, worker int, msg []byte) error) (CaseRow, error) {
+	x := index.New()
+	runtime.GC() // what encoding left behind is not part of the case
+	cpu := cpuTime()
+	took, err := onAllCores(len(messages), func(core, w int) error {
+		for _, msg := range messages[w] {
+			if err := take(x, core, w, msg); err != nil {
+				return err
 			}
 		}
-		id++
-		if x.Apply(&kvevent.Event{WorkerID: worker, ID: id, Kind: kvevent.Cleared}) != nil {
-			return
-		}
+		return nil
+	})
+	if err != nil {
+		return CaseRow{}, fmt.Errorf("%s: %w", name, err)
 	}
+	if got := x.Stats().Stored; got != uint64(f.load.blocks) {
+		return CaseRow{}, fmt.Errorf("%s: %d of %d blocks arrived in the index", name, got, f.load.blocks)
+	}
+	r := f.row(name)
+	r.speed(f.load.blocks, took, cpuTime()-cpu)
+	return r, nil
 }
 
-// hashRows measures hashing 10,000 tokens in blocks of 16: content hashes, and the
-// chains on top.
-func hashRows() []IndexRow {
+// snapshot writes all that the index holds to memory and loads it into another.
+func (f *filling) snapshot() ([]CaseRow, error) {
+	var stream bytes.Buffer
+	runtime.GC()
+	start, cpu := time.Now(), cpuTime()
+	if err := f.index.Snapshot(&stream); err != nil {
+		return nil, err
+	}
+	size := stream.Len()
+	loaded := index.New()
+	if err := loaded.Load(&stream); err != nil {
+		return nil, err
+	}
+	r := f.row("snapshot")
+	r.P50US = us(time.Since(start))
+	r.P99US = r.P50US
+	r.CPUUSPerBlock = us(cpuTime()-cpu) / float64(f.entries)
+	r.BytesPerEntry = float64(size) / float64(f.entries)
+	if got := loaded.Stats().Entries; got != f.entries {
+		return nil, fmt.Errorf("a snapshot of %d entries holds %d", f.entries, got)
+	}
+	return []CaseRow{r}, nil
+}
+
+// hashRows measures hashing of a prompt of 10,000 tokens.
+func hashRows() []CaseRow {
 	tokens := make([]uint32, 10_000)
 	for i := range tokens {
 		tokens[i] = uint32(i * 7919)
@@ -326,17 +299,18 @@ func hashRows() []IndexRow {
 	layout, seed := block.Layout{Size: blockSize}, block.NewSeed("", "")
 	hashes := layout.AppendHashes(nil, tokens, seed)
 	chains := block.AppendChains(nil, hashes)
-	measure := func(name string, f func()) IndexRow {
-		var all []time.Duration
+	measure := func(name string, f func()) CaseRow {
+		var all latencies
 		for range 2000 {
 			start := time.Now()
 			f()
 			all = append(all, time.Since(start))
 		}
-		slices.Sort(all)
-		return IndexRow{Name: name, Entries: len(hashes), P50US: us(all[len(all)/2]), P99US: us(all[len(all)*99/100]), Cores: 1}
+		r := CaseRow{Name: name, Entries: len(hashes), Cores: 1}
+		all.into(&r)
+		return r
 	}
-	return []IndexRow{
+	return []CaseRow{
 		measure("hash", func() { hashes = layout.AppendHashes(hashes[:0], tokens, seed) }),
 		measure("hash-chains", func() { chains = block.AppendChains(chains[:0], hashes) }),
 	}
@@ -344,21 +318,17 @@ func hashRows() []IndexRow {
 
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-func writeIndex(cfg IndexConfig, rows []IndexRow) error {
-	if cfg.JSON {
-		return json.NewEncoder(cfg.Out).Encode(map[string]any{"rows": rows})
+// latencies of one case.
+type latencies []time.Duration
+
+// into writes the median and the 99th percentile into a row.
+func (l latencies) into(r *CaseRow) {
+	if len(l) == 0 {
+		return
 	}
-	figure := func(v float64, digits int) string {
-		if v == 0 {
-			return "-"
-		}
-		return strconv.FormatFloat(v, 'f', digits, 64)
-	}
-	t := tabwriter.NewWriter(cfg.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "case\tworkers\tholders\tentries\tM blocks/s\tp50 us\tp99 us\tbytes/entry\tcores\t")
-	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, r.Workers, r.Holders, r.Entries,
-			figure(r.BlocksPerS/1e6, 2), figure(r.P50US, 1), figure(r.P99US, 1), figure(r.BytesPerEntry, 0), r.Cores)
-	}
-	return t.Flush()
+	slices.Sort(l)
+	r.P50US, r.P99US = us(l[len(l)/2]), us(l[len(l)*99/100])
 }
+
+// worker is the key of a load's worker.
+func worker(w int) fleet.Key { return fleet.Key{ID: uint64(w + 1)} }

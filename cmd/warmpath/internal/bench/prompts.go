@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/kvevent"
@@ -34,10 +35,9 @@ func (p *prompts) add(hashes []block.Hash) {
 	p.chains = append(p.chains, block.AppendChains(nil, hashes))
 }
 
-// newPrompts makes the prompts, fewer by the number of workers that hold each, so
-// that the entries in the index stay the same.
-func newPrompts(holders int, branchy bool) *prompts {
-	random := rand.New(rand.NewPCG(uint64(holders), 7))
+// newPrompts makes short and long prompts; of branchy ones all are short.
+func newPrompts(seed uint64, short, long int, branchy bool) *prompts {
+	random := rand.New(rand.NewPCG(seed, 7))
 	fresh := func(n int) []block.Hash {
 		list := make([]block.Hash, n)
 		for i := range list {
@@ -47,17 +47,17 @@ func newPrompts(holders int, branchy bool) *prompts {
 	}
 	p := &prompts{}
 	if branchy {
-		p.branch(fresh, shortPrompts/holders)
+		p.branch(fresh, short)
 		return p
 	}
 	var shared [systems][]block.Hash
 	for i := range shared {
 		shared[i] = fresh(sharedBlocks)
 	}
-	for i := range shortPrompts / holders {
+	for i := range short {
 		p.add(append(append([]block.Hash{}, shared[i%systems]...), fresh(shortBlocks-sharedBlocks)...))
 	}
-	for range max(1, longPrompts/holders) {
+	for range long {
 		p.add(fresh(longBlocks))
 	}
 	return p
@@ -108,22 +108,42 @@ func (p *prompts) events(prompt int, worker uint64, firstID uint64) []kvevent.Ev
 	return events
 }
 
-// load is all events that fill an index, by worker.
+// removal is the event that takes away what another one stored, the last block
+// first.
+func removal(ev *kvevent.Event, id uint64) *kvevent.Event {
+	gone := &kvevent.Event{WorkerID: ev.WorkerID, ID: id, Kind: kvevent.Removed}
+	for _, b := range slices.Backward(ev.Blocks) {
+		gone.Gone = append(gone.Gone, b.Engine)
+	}
+	return gone
+}
+
+// eventLoad is all events that fill an index, by worker.
 type eventLoad struct {
 	byWorker [][]kvevent.Event
 	blocks   int // in stored events, duplicates included
+	each     int // workers that hold a prompt
 }
 
 // place lets every prompt be stored by some workers.
 func (p *prompts) place(workers, holders int) *eventLoad {
-	l := &eventLoad{byWorker: make([][]kvevent.Event, workers)}
+	l := &eventLoad{byWorker: make([][]kvevent.Event, workers), each: min(holders, workers)}
 	for i := range p.hashes {
-		for h := range min(holders, workers) {
-			w := (i*holders + h) % workers
-			events := p.events(i, uint64(w+1), uint64(len(l.byWorker[w])+1))
+		for _, w := range l.holders(i) {
+			events := p.events(i, worker(w).ID, uint64(len(l.byWorker[w])+1))
 			l.byWorker[w] = append(l.byWorker[w], events...)
 			l.blocks += len(p.hashes[i])
 		}
 	}
 	return l
+}
+
+// holders are the workers that hold a prompt, lowest first.
+func (l *eventLoad) holders(prompt int) []int {
+	list := make([]int, l.each)
+	for h := range list {
+		list[h] = (prompt*l.each + h) % len(l.byWorker)
+	}
+	slices.Sort(list)
+	return list
 }

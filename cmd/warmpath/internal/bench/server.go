@@ -27,6 +27,7 @@ type process struct {
 	cmd     *exec.Cmd
 	address string // ext-proc
 	metrics string
+	nats    string
 	stderr  bytes.Buffer
 }
 
@@ -59,10 +60,19 @@ func startFloor(ctx context.Context) (*process, error) {
 	return start(ctx, "bench", "floor-server")
 }
 
-func start(ctx context.Context, args ...string) (*process, error) {
+// executable is this very program, which plays the other parts too.
+func executable() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this executable: %w", err)
+		return "", fmt.Errorf("find this executable: %w", err)
+	}
+	return self, nil
+}
+
+func start(ctx context.Context, args ...string) (*process, error) {
+	self, err := executable()
+	if err != nil {
+		return nil, err
 	}
 	p := &process{cmd: exec.CommandContext(ctx, self, args...)}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
@@ -85,9 +95,10 @@ func start(ctx context.Context, args ...string) (*process, error) {
 			Msg     string
 			ExtProc string `json:"ext_proc"`
 			Metrics string
+			NATS    string
 		}
 		if json.Unmarshal(line, &entry) == nil && entry.Msg == "serving" {
-			p.address, p.metrics = entry.ExtProc, entry.Metrics
+			p.address, p.metrics, p.nats = entry.ExtProc, entry.Metrics, entry.NATS
 			break
 		}
 	}

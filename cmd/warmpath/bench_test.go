@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMain lets the benchmarks start their other processes from this executable,
+// as they do from the real one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "bench" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// run runs a command and returns the rows of its JSON.
+func run(t *testing.T, args ...string) []map[string]any {
+	t.Helper()
+	var out, progress bytes.Buffer
+	c := command()
+	c.SetArgs(args)
+	c.SetOut(&out)
+	c.SetErr(&progress)
+	if err := c.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, &progress)
+	}
+	var result struct{ Rows []map[string]any }
+	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, &out)
+	}
+	return result.Rows
+}
+
+// common are the fields that every case has.
+var common = []string{"name", "workers", "holders", "entries", "cores"}
+
+// check compares the cases with those that must be there, and the fields of each.
+func check(t *testing.T, rows []map[string]any, want map[string][]string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, r := range rows {
+		name := fmt.Sprint(r["name"])
+		seen[name] = true
+		fields, known := want[name]
+		if !known {
+			t.Errorf("an unknown case: %v", r)
+		}
+		for _, f := range slices.Concat(common, fields) {
+			if _, ok := r[f]; !ok {
+				t.Errorf("%s has no %s: %v", name, f, r)
+			}
+		}
+	}
+	for name := range want {
+		if !seen[name] {
+			t.Errorf("no case %s", name)
+		}
+	}
+}
+
+func TestBenchIndex(t *testing.T) {
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	line := `{"timestamp":0,"input_length":1000,"output_length":1,"hash_ids":[%d,%d]}` + "\n"
+	var text strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&text, line, i%20, 1000+i%150)
+	}
+	if err := os.WriteFile(trace, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	speed, times := []string{"blocks_per_s", "cpu_us_per_block"}, []string{"p50_us", "p99_us"}
+	want := map[string][]string{
+		"hash": times, "hash-chains": times,
+		"gc-pause":        {"p99_us", "max_us", "baseline_p99_us", "baseline_max_us"},
+		"replay-mooncake": append([]string{"blocks_per_s", "blocks_per_s_core"}, times...),
+		"match-1000":      times, "match-1000-writer": times,
+	}
+	for _, suffix := range []string{"", "-branchy"} {
+		for _, name := range []string{"apply", "apply-wire"} {
+			want[name+suffix] = speed
+		}
+		for _, name := range []string{"match-128", "match-128-writer", "match-128-drop", "drop", "snapshot"} {
+			want[name+suffix] = times
+		}
+		want["memory"+suffix] = []string{"bytes_per_entry"}
+		want["backlog"+suffix] = append([]string{"lookups", "max_us"}, times...)
+	}
+	check(t, run(t, "bench", "index", "--rounds", "1", "--shrink", "200", "--trace", trace, "-o", "json"), want)
+}
+
+func TestBenchEvents(t *testing.T) {
+	fields := []string{"blocks_per_s", "messages_per_s", "cpu_us_per_block"}
+	latency := append([]string{"p50_us", "p99_us", "max_us"}, fields...)
+	rows := run(t, "bench", "events", "--rounds", "1", "--publishers", "3", "--duration", "100ms", "--rate", "20000", "-o", "json")
+	check(t, rows, map[string][]string{
+		"events-latency": latency, "events-sustained": fields, "events-flood": fields,
+		"events-latency-map": latency, "events-sustained-map": fields, "events-flood-map": fields,
+	})
+}
+
+func TestBenchFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"index", "-o", "yaml"},
+		{"index", "--rounds", "0"},
+		{"index", "--shrink", "0"},
+		{"events", "-o", "yaml"},
+		{"events", "--publishers", "0"},
+		{"events", "--duration", "0s"},
+		{"events", "--rate", "-1"},
+		{"events", "--payloads", "list"},
+	} {
+		c := command()
+		c.SetArgs(append([]string{"bench"}, args...))
+		c.SetOut(&bytes.Buffer{})
+		c.SetErr(&bytes.Buffer{})
+		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), args[1]) && args[1] != "-o" {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
