@@ -101,6 +101,9 @@ func (x *Index) store(r *rank, ev *kvevent.Event) {
 		parent := held(r.blocks.get(uint64(ev.Parent)))
 		if parent == 0 {
 			x.counters.unknownParents.Add(1)
+			if r.lossy {
+				x.disown(r, ev.Blocks, nil)
+			}
 			return
 		}
 		at.parent, at.engine = parent.cell(), ev.Parent
@@ -110,11 +113,72 @@ func (x *Index) store(r *rank, ev *kvevent.Event) {
 	for blocks := ev.Blocks; len(blocks) > 0; {
 		blocks = blocks[x.storePiece(&at, blocks, w):]
 		if at.full && !x.resume(&at) {
-			x.counters.noRoom.Add(uint64(len(blocks)))
+			x.refuse(&at, blocks)
 			break
 		}
 	}
 	x.work.Put(w)
+}
+
+// refuse counts blocks as not stored. Where their engine hashes stood for other
+// content, that is gone all the same.
+func (x *Index) refuse(at *insertion, blocks []kvevent.Block) {
+	x.counters.noRoom.Add(uint64(len(blocks)))
+	at.rank.lossy = true
+	chains := make([]block.Chain, len(blocks))
+	for i := range blocks {
+		if at.root {
+			at.chain, at.root = block.Root(blocks[i].Hash), false
+		} else {
+			at.chain = at.chain.Next(blocks[i].Hash)
+		}
+		chains[i] = at.chain
+	}
+	x.disown(at.rank, blocks, chains)
+}
+
+// disown takes away what engine hashes of a worker stand for, unless it is the
+// blocks of the given chains. Without chains nothing is known of the blocks: they
+// follow one that the worker has stored and the index has not, or lost.
+func (x *Index) disown(r *rank, blocks []kvevent.Block, chains []block.Chain) {
+	w := x.work.Get().(*work)
+	defer x.work.Put(w)
+	for len(blocks) > 0 {
+		n, known := min(len(blocks), pieceBlocks), 0
+		for i := range blocks[:n] {
+			p, ok := r.blocks.find(uint64(blocks[i].Engine))
+			if !ok || chains != nil && x.tree.arena.chain(held(p.value()).cell()) == chains[i] {
+				continue
+			}
+			w.old[known] = held(p.value())
+			known++
+			r.blocks.remove(p)
+		}
+		if !x.unlinkAll(r, w, known) {
+			return
+		}
+		if blocks = blocks[n:]; chains != nil {
+			chains = chains[n:]
+		}
+	}
+}
+
+// unlinkAll takes the first n blocks of w.old away from a worker on all tiers. It
+// returns false where it had to clear the worker.
+func (x *Index) unlinkAll(r *rank, w *work, n int) bool {
+	// Lower tiers first: they continue what the device holds.
+	for t := kvevent.Tier(kvevent.NumTiers); t > 0; t-- {
+		cells := w.cells[:0]
+		for _, h := range w.old[:n] {
+			if h.on(t - 1) {
+				cells = append(cells, h.cell())
+			}
+		}
+		if !x.unlink(r, t-1, cells) {
+			return false
+		}
+	}
+	return true
 }
 
 // resume makes room, for which the worker is unlocked, and reports whether the

@@ -141,8 +141,11 @@ func (a *arena) giveBack(i uint32) {
 // keeps reports whether a cell has a chain and something lives there. Any cell
 // will do, also one whose chunk was given back.
 func (a *arena) keeps(c cell, chain block.Chain) bool {
-	dir := *a.dir.Load()
-	k := dir[c>>chunkBits]
+	dir := a.dir.Load()
+	if dir == nil || int(c>>chunkBits) >= len(*dir) {
+		return false
+	}
+	k := (*dir)[c>>chunkBits]
 	return k != nil && k.runOf[c%chunkCells] != 0 && k.chains[c%chunkCells] == chain
 }
 

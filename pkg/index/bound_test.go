@@ -2,6 +2,8 @@ package index_test
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -68,8 +70,13 @@ func TestBoundedEqualsPlainPrefix(t *testing.T) {
 		x, bound := index.NewTiny(bytes)
 		p.index = x
 		for range rapid.IntRange(1, 5).Draw(t, "rounds") {
-			for range 60 {
-				if err := p.step(); err != nil {
+			for i := range 60 {
+				err := p.step()
+				if i%20 == 7 {
+					ev := p.replacing(kvevent.Device)
+					err = errors.Join(err, p.index.Apply(ev), p.plain.Apply(ev))
+				}
+				if err != nil {
 					t.Fatal(err)
 				}
 				if got := x.Memory().Bytes; got > bound {
@@ -92,6 +99,102 @@ func TestBoundedEqualsPlainPrefix(t *testing.T) {
 	if evicted == 0 || refused == 0 || full == 0 {
 		t.Errorf("%d evicted, %d refused, %d runs full: the bounds bound nothing", evicted, refused, full)
 	}
+}
+
+// Whatever moment memory runs out at, in the midst of removals and sweeps too,
+// the bound holds and the answers are prefixes: at worst a worker is forgotten.
+func TestMemoryRunsOutAnywhere(t *testing.T) {
+	forgotten := uint64(0)
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPair(rapid.Uint64().Draw(t, "seed"), rapid.SampledFrom([]uint64{1, 3, 20, 100}).Draw(t, "workers"))
+		for range rapid.IntRange(1, 4).Draw(t, "rounds") {
+			for range 40 {
+				if p.random.IntN(4) == 0 {
+					p.index.Squeeze(p.random.Int64N(1 << (10 + p.random.IntN(9))))
+				}
+				err := p.step()
+				if p.random.IntN(4) == 0 {
+					ev := p.replacing(kvevent.Tier(p.random.IntN(2)))
+					err = errors.Join(err, p.index.Apply(ev), p.plain.Apply(ev))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := p.index.Spare(); n < 0 {
+					t.Fatalf("%d bytes beyond the bound", -n)
+				}
+			}
+			if err := p.index.Check(); err != nil {
+				t.Fatal(err)
+			}
+			checkBytes(t, p.index, index.DefaultBytes)
+			p.checkPrefixes(t)
+		}
+		forgotten += p.index.Memory().Forgotten
+	})
+	if forgotten == 0 {
+		t.Error("memory never ran out in the midst of a removal")
+	}
+}
+
+// replacing is an event by which a worker gives engine hashes that it may know to
+// other content.
+func (p *pair) replacing(t kvevent.Tier) *kvevent.Event {
+	ev := p.stored(t)
+	chains := block.AppendChains(nil, p.prompts[p.random.IntN(len(p.prompts))])
+	for i := range ev.Blocks[:min(len(ev.Blocks), len(chains))] {
+		ev.Blocks[i].Engine = p.engineOf(ev.WorkerID, chains[i])
+	}
+	return ev
+}
+
+// squeezer is a snapshot being read, between whose parts the memory left changes.
+type squeezer struct {
+	data   []byte
+	index  *index.Index
+	random *rand.Rand
+}
+
+func (s *squeezer) Read(b []byte) (int, error) {
+	if len(s.data) == 0 {
+		return 0, io.EOF
+	}
+	s.index.Squeeze(s.random.Int64N(1 << (10 + s.random.IntN(9))))
+	n := copy(b, s.data[:min(len(s.data), 1+s.random.IntN(5000))])
+	s.data = s.data[n:]
+	return n, nil
+}
+
+// The same while a snapshot is loaded.
+func TestMemoryRunsOutInLoad(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPair(rapid.Uint64().Draw(t, "seed"), rapid.SampledFrom([]uint64{1, 4, 50}).Draw(t, "workers"))
+		for range rapid.IntRange(20, 200).Draw(t, "steps") {
+			if err := p.step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		data := snapshot(t, p.index)
+		p.index = index.New()
+		if err := p.index.Load(&squeezer{data, p.index, p.random}); err != nil {
+			t.Fatal(err)
+		}
+		if n := p.index.Spare(); n < 0 {
+			t.Fatalf("%d bytes beyond the bound", -n)
+		}
+		if err := p.index.Check(); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range p.index.Workers() {
+			for tier := range kvevent.Tier(kvevent.NumTiers) {
+				if got, want := len(p.index.Chains(k, tier)), p.index.Held(k)[tier]; got != want {
+					t.Fatalf("worker %v has %d chains on tier %v, counts %d", k, got, tier, want)
+				}
+			}
+		}
+		checkBytes(t, p.index, index.DefaultBytes)
+		p.checkPrefixes(t)
+	})
 }
 
 // Evictions leave no hole: what a worker still holds of a prompt that it stored
@@ -180,8 +283,8 @@ func TestFullIndexGoesOn(t *testing.T) {
 			ev.Blocks[j].Engine = kvevent.EngineHash(i*length + j)
 		}
 		mustApply(t, x, ev)
-		if got := depthOf(t, x, ev.WorkerID, block.AppendChains(nil, contents)); got.Device < length/2 {
-			t.Fatalf("round %d: only %d blocks of the newest prompt are held", i, got.Device)
+		if got := depthOf(t, x, ev.WorkerID, block.AppendChains(nil, contents)); got.Device == 0 {
+			t.Fatalf("round %d: nothing of the newest prompt is held", i)
 		}
 		checkBytes(t, x, bound)
 	}

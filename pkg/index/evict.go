@@ -118,6 +118,7 @@ func (x *Index) evict(r *rank, n int) bool {
 	}
 	slices.SortFunc(victims, func(a, b victim) int { return cmp.Compare(b.depth, a.depth) })
 
+	r.lossy = true
 	goal := r.total.Load() - int64(n)
 	w := x.work.Get().(*work)
 	for len(victims) > 0 && r.total.Load() > goal {
@@ -161,19 +162,7 @@ func (x *Index) evictPiece(r *rank, piece []victim, w *work) bool {
 		w.old[i] = held(p.value())
 		r.blocks.remove(p)
 	}
-	// Lower tiers first: they continue what the device holds.
-	for t := kvevent.Tier(kvevent.NumTiers); t > 0; t-- {
-		cells := w.cells[:0]
-		for _, h := range w.old[:len(piece)] {
-			if h.on(t - 1) {
-				cells = append(cells, h.cell())
-			}
-		}
-		if !x.unlink(r, t-1, cells) {
-			return false
-		}
-	}
-	return true
+	return x.unlinkAll(r, w, len(piece))
 }
 
 // depths calls f with one of so many engine hashes of a worker and the depth of

@@ -133,6 +133,12 @@ func NewTiny(bytes int64) (*Index, int64) {
 	return newIndex(bound), bound
 }
 
+// Squeeze bounds an index to what it takes now and some spare bytes.
+func (x *Index) Squeeze(spare int64) { x.room.hard = x.room.used.Load() + spare }
+
+// Spare is what an index may still take.
+func (x *Index) Spare() int64 { return x.room.hard - x.room.used.Load() }
+
 // Recount counts anew what Memory().Bytes has counted step by step, and checks
 // the counts in between. No call may be under way.
 func (x *Index) Recount() (int64, error) {

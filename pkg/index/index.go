@@ -56,6 +56,7 @@ type rank struct {
 
 	mu     sync.Mutex
 	gone   bool  // dropped
+	lossy  bool  // blocks were refused or evicted: others may follow ones not known here
 	blocks table // engine hash to its held
 	// again counts, per cell and tier, the engine hashes beyond the first that
 	// stand for the same prefix. Nearly always empty.
@@ -84,6 +85,7 @@ type counters struct {
 	entries                                            atomic.Int64
 	stored, duplicates, replaced, unknownParents       atomic.Uint64
 	removed, unknownRemovals, cleared, evicted, noRoom atomic.Uint64
+	forgotten                                          atomic.Uint64
 }
 
 // New returns an empty index bounded by DefaultBytes.
@@ -232,6 +234,7 @@ func (x *Index) leave(r *rank) {
 func (x *Index) empty(r *rank) {
 	x.counters.entries.Add(-r.total.Load())
 	r.total.Store(0)
+	r.lossy = false
 	r.count = [kvevent.NumTiers]int{}
 	r.blocks.release(x.room)
 	r.again.release(x.room)
@@ -241,8 +244,10 @@ func (x *Index) empty(r *rank) {
 // it. The tree's lock is held.
 func (x *Index) abandon(r *rank) {
 	x.counters.evicted.Add(uint64(r.total.Load()))
+	x.counters.forgotten.Add(1)
 	x.leave(r)
 	x.empty(r)
+	r.lossy = true
 }
 
 // Stats returns the counters. While writes go on, they need not be of one moment.
@@ -265,13 +270,17 @@ type Memory struct {
 	Columns int    // workers, and generations of workers that are not swept yet
 	Swept   uint64 // runs looked at for generations that left
 	Evicted uint64 // entries given up to keep the bound
-	NoRoom  uint64 // blocks not stored: there was no memory left, nor anything to evict
+	// Forgotten are workers of which all was evicted at once, since there was no
+	// memory even to take single blocks from them. It is 0 unless most of the bound
+	// is taken by holder sets.
+	Forgotten uint64
+	NoRoom    uint64 // blocks not stored: there was no memory left, nor anything to evict
 }
 
 // Memory returns what the index keeps. Bytes does not have the buffers of calls
 // under way, nor those of a Match.
 func (x *Index) Memory() Memory {
-	m := Memory{Evicted: x.counters.evicted.Load(), NoRoom: x.counters.noRoom.Load()}
+	m := Memory{Evicted: x.counters.evicted.Load(), NoRoom: x.counters.noRoom.Load(), Forgotten: x.counters.forgotten.Load()}
 	x.reg.RLock()
 	m.Bytes = x.room.used.Load() + int64(len(x.slots))*slotBytes
 	x.reg.RUnlock()

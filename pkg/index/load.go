@@ -330,6 +330,7 @@ func (x *Index) adopt(loaded *Index) error {
 		x.empty(r)
 		r.opened = false // its column, which nothing has, stays behind
 	}
+	m := loaded.Memory()
 	for k, from := range loaded.ranks {
 		r, err := x.registerLocked(k)
 		if err != nil {
@@ -338,14 +339,16 @@ func (x *Index) adopt(loaded *Index) error {
 		r.blocks, r.again, r.count = from.blocks, from.again, from.count
 		r.column, r.opened = from.column, from.opened
 		r.total.Store(from.total.Load())
+		r.lossy = m.Evicted+m.NoRoom > 0
 		if r.opened {
 			loaded.tree.columns.slots[r.column] = r.slot
 			loaded.tree.columns.show(r.column, !r.hidden.Load())
 		}
 	}
 	x.counters.entries.Add(loaded.counters.entries.Load())
-	x.counters.evicted.Add(loaded.counters.evicted.Load())
-	x.counters.noRoom.Add(loaded.counters.noRoom.Load())
+	x.counters.evicted.Add(m.Evicted)
+	x.counters.noRoom.Add(m.NoRoom)
+	x.counters.forgotten.Add(m.Forgotten)
 	x.lock.Lock()
 	defer x.lock.Unlock()
 	loaded.tree.slots = len(x.slots)
