@@ -328,7 +328,7 @@ func TestBytesAreThoseOfTheHeap(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	for _, c := range []benchCase{{64, 1, false}, {1000, 8, false}} {
-		w := newWorkload(c.workers, c.holders, c.branchy)
+		w := c.workload()
 		before := heap()
 		x := index.New()
 		w.fill(x)
