@@ -283,16 +283,28 @@ func TestGenerationsAreSwept(t *testing.T) {
 	}
 }
 
-// All columns taken by generations that left: opening one more sweeps.
+// All columns taken by generations that left: who stores then sweeps them first.
 func TestColumnsRunOut(t *testing.T) {
 	x := New()
-	x.lock.Lock()
-	defer x.lock.Unlock()
 	for range maxColumns {
-		c, _ := x.tree.open(1)
+		c, ok := x.tree.open(1)
+		if !ok {
+			t.Fatal("no column left")
+		}
 		x.tree.leave(c)
 	}
-	if c, ok := x.tree.open(2); !ok || x.tree.columns.slots[c] != 2 || x.tree.columns.count() != 1 {
-		t.Errorf("column %d, %d taken", c, x.tree.columns.count())
+	if _, ok := x.tree.open(2); ok {
+		t.Fatal("one column too many")
+	}
+	if err := x.Apply(stored(7, 1, []block.Hash{1, 2})); err != nil {
+		t.Fatal(err)
+	}
+	if m := x.Memory(); m.Columns != 1 || m.NoRoom != 0 {
+		t.Errorf("%+v, want one column taken and nothing refused", m)
+	}
+	var m Match
+	x.Match(block.AppendChains(nil, []block.Hash{1, 2}), &m)
+	if d := m.Depth(0); d.Device != 2 {
+		t.Errorf("%+v, want 2 blocks", d)
 	}
 }

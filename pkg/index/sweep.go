@@ -36,28 +36,22 @@ func (k *columns) class() int { return bits.Len(uint(max(1, len(k.taken)) - 1)) 
 // sweepStep is how many runs a write looks at while there is anything to sweep.
 const sweepStep = 64
 
-// open gives out a column, or returns false where all are taken and there is no
-// memory to sweep some.
+// open gives out a column. It returns false where all are taken: as many
+// generations as there may be workers are not swept yet.
 func (x *tree) open(s Slot) (column, bool) {
 	k := &x.columns
-	for {
-		for w, word := range k.taken {
-			if word != ^uint64(0) {
-				return k.give(column(w*wordBits+bits.TrailingZeros64(^word)), s), true
-			}
-		}
-		if len(k.taken)*wordBits < maxColumns {
-			c := k.give(column(len(k.taken)*wordBits), s)
-			x.sets.class = k.class()
-			x.sets.grew(0)
-			return c, true
-		}
-		// As many generations left behind as there may be workers: sweep them now,
-		// with the rest of a pass and a whole one.
-		if !x.sweep(2*int(x.used) + 2) {
-			return 0, false
+	for w, word := range k.taken {
+		if word != ^uint64(0) {
+			return k.give(column(w*wordBits+bits.TrailingZeros64(^word)), s), true
 		}
 	}
+	if len(k.taken)*wordBits == maxColumns {
+		return 0, false
+	}
+	c := k.give(column(len(k.taken)*wordBits), s)
+	x.sets.class = k.class()
+	x.sets.grew(0)
+	return c, true
 }
 
 func (k *columns) give(c column, s Slot) column {
