@@ -19,13 +19,21 @@ import (
 // registered keep their slots, others get one. It reads r to its end.
 //
 // It fails with ErrSnapshot for input that is damaged, cut short or of another
-// version, with ErrNotEmpty, with ErrFull, or with what r fails with; then the
-// index is as before.
+// version, with ErrNotEmpty, also where events come meanwhile, with ErrFull, with
+// ErrNoRoom where not even an empty index fits, or with what r fails with; then
+// the index is as before.
 //
 // Loading keeps the bound of the index, and takes some 16 bytes per block beside
 // what it loads. Of a snapshot that does not fit the deepest blocks are left out,
 // as when the index is full, and Memory tells how many.
 func (x *Index) Load(r io.Reader) error {
+	if x.counters.entries.Load() > 0 {
+		return ErrNotEmpty
+	}
+	x.reset() // what it has kept is needed
+	if !x.room.affords(baseBytes + x.room.need.Load()) {
+		return ErrNoRoom
+	}
 	l := loader{hash: xxh3.New(), index: newWithin(x.room)}
 	defer l.at.release(x.room)
 	l.in = bufio.NewReaderSize(r, 1<<16)

@@ -38,6 +38,9 @@ var ErrSnapshot = errors.New("not an undamaged snapshot of a prefix index")
 // ErrNotEmpty is returned by Load when the index holds blocks already.
 var ErrNotEmpty = errors.New("a snapshot can be loaded only into an index that holds nothing")
 
+// ErrNoRoom is returned by Load where the bound leaves no room for loading at all.
+var ErrNoRoom = errors.New("no memory is left to load a snapshot in")
+
 // Snapshot writes all that the index holds, in the form that Load reads.
 //
 // Writes may go on meanwhile. What is written of one worker is what it held at
