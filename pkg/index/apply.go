@@ -59,7 +59,7 @@ func (x *Index) Apply(ev *kvevent.Event) error {
 	if ev.Kind == kvevent.Cleared && ev.AllRanks {
 		x.clearRanks(ev.WorkerID)
 	}
-	if x.counters.entries.Load() > x.max {
+	if x.room.over() {
 		x.relieve()
 	}
 	return nil
@@ -85,8 +85,11 @@ type insertion struct {
 	parent cell // of the next block; 0: none, or gone
 	depth  int  // of the next block in its prompt
 	chain  block.Chain
-	root   bool // the next block begins a prompt
-	full   bool // no cell is left
+	engine kvevent.EngineHash // that chain is known by
+	root   bool               // the next block begins a prompt
+	full   bool               // there was no memory for the next block
+	lost   bool               // nor for taking one away: the worker was cleared
+	relief uint64             // how often memory was made before
 }
 
 func (x *Index) store(r *rank, ev *kvevent.Event) {
@@ -98,27 +101,125 @@ func (x *Index) store(r *rank, ev *kvevent.Event) {
 		parent := held(r.blocks.get(uint64(ev.Parent)))
 		if parent == 0 {
 			x.counters.unknownParents.Add(1)
+			if r.lossy {
+				x.disown(r, ev.Blocks, nil)
+			}
 			return
 		}
-		at.parent = parent.cell()
+		at.parent, at.engine = parent.cell(), ev.Parent
 		at.chain = x.tree.arena.chain(at.parent)
 	}
 	w := x.work.Get().(*work)
-	for blocks := ev.Blocks; len(blocks) > 0 && !at.full; {
+	for blocks := ev.Blocks; len(blocks) > 0; {
 		blocks = blocks[x.storePiece(&at, blocks, w):]
+		if at.full && !x.resume(&at) {
+			x.refuse(&at, blocks)
+			break
+		}
 	}
 	x.work.Put(w)
 }
 
+// refuse counts blocks as not stored. Where their engine hashes stood for other
+// content, that is gone all the same.
+func (x *Index) refuse(at *insertion, blocks []kvevent.Block) {
+	x.counters.noRoom.Add(uint64(len(blocks)))
+	at.rank.lossy = true
+	chains := make([]block.Chain, len(blocks))
+	for i := range blocks {
+		if at.root {
+			at.chain, at.root = block.Root(blocks[i].Hash), false
+		} else {
+			at.chain = at.chain.Next(blocks[i].Hash)
+		}
+		chains[i] = at.chain
+	}
+	x.disown(at.rank, blocks, chains)
+}
+
+// disown takes away what engine hashes of a worker stand for, unless it is the
+// blocks of the given chains. Without chains nothing is known of the blocks: they
+// follow one that the worker has stored and the index has not, or lost.
+func (x *Index) disown(r *rank, blocks []kvevent.Block, chains []block.Chain) {
+	w := x.work.Get().(*work)
+	defer x.work.Put(w)
+	for len(blocks) > 0 {
+		n, known := min(len(blocks), pieceBlocks), 0
+		for i := range blocks[:n] {
+			p, ok := r.blocks.find(uint64(blocks[i].Engine))
+			if !ok || chains != nil && x.tree.arena.chain(held(p.value()).cell()) == chains[i] {
+				continue
+			}
+			w.old[known] = held(p.value())
+			known++
+			r.blocks.remove(p)
+		}
+		if !x.unlinkAll(r, w, known) {
+			return
+		}
+		if blocks = blocks[n:]; chains != nil {
+			chains = chains[n:]
+		}
+	}
+}
+
+// unlinkAll takes the first n blocks of w.old away from a worker on all tiers. It
+// returns false where it had to clear the worker.
+func (x *Index) unlinkAll(r *rank, w *work, n int) bool {
+	// Lower tiers first: they continue what the device holds.
+	for t := kvevent.Tier(kvevent.NumTiers); t > 0; t-- {
+		cells := w.cells[:0]
+		for _, h := range w.old[:n] {
+			if h.on(t - 1) {
+				cells = append(cells, h.cell())
+			}
+		}
+		if !x.unlink(r, t-1, cells) {
+			return false
+		}
+	}
+	return true
+}
+
+// resume makes room, for which the worker is unlocked, and reports whether the
+// event can go on. It cannot where its last block is gone, by eviction or else:
+// what follows would lie behind a hole.
+func (x *Index) resume(at *insertion) bool {
+	r := at.rank
+	r.mu.Unlock()
+	made := x.makeRoom(at.relief)
+	r.mu.Lock()
+	if !made || r.gone {
+		return false
+	}
+	at.full = false
+	if at.root {
+		return true
+	}
+	h := held(r.blocks.get(uint64(at.engine)))
+	if h == 0 || x.tree.arena.chain(h.cell()) != at.chain {
+		return false
+	}
+	at.parent = h.cell()
+	return true
+}
+
 // storePiece stores the first blocks, and returns how many: up to pieceBlocks,
-// and none twice.
+// none twice, and none that there is no memory for.
 func (x *Index) storePiece(at *insertion, blocks []kvevent.Block, w *work) int {
 	r := at.rank
+	at.relief = x.reliefs.Load()
+	at.lost = false
+	before := *at
 	blocks = blocks[:min(len(blocks), pieceBlocks)]
 	r.blocks.warm(blocks)
 	moves := r.blocks.moves
 	for i := range blocks {
-		p, known := r.blocks.insert(uint64(blocks[i].Engine), uint32(pending))
+		p, known, ok := r.blocks.insert(purse{x.room, false}, uint64(blocks[i].Engine), uint32(pending))
+		if !ok {
+			at.full, blocks = true, blocks[:i]
+			break
+		}
 		w.places[i], w.old[i] = p, 0
 		if known {
 			if w.old[i] = held(p.value()); w.old[i] == pending {
@@ -136,11 +237,23 @@ func (x *Index) storePiece(at *insertion, blocks []kvevent.Block, w *work) int {
 	}
 
 	n := len(blocks)
+	if n == 0 {
+		return 0
+	}
 	x.lock.Lock()
 	done := x.link(at, w, n)
 	x.lock.Unlock()
 
 	x.counters.stored.Add(uint64(done))
+	switch {
+	case done > 0:
+		at.chain, at.engine = w.chains[done-1], blocks[done-1].Engine
+	case done < n:
+		at.chain, at.root = before.chain, before.root
+	}
+	if at.lost {
+		return done
+	}
 	for i := range blocks {
 		p := w.places[i]
 		if r.blocks.moves != moves { // since places were found, or a removal below
@@ -155,21 +268,18 @@ func (x *Index) storePiece(at *insertion, blocks []kvevent.Block, w *work) int {
 			p.set(uint32(w.old[i]))
 		}
 	}
-	if done < n {
-		at.full = true
-		x.counters.noRoom.Add(uint64(n - done))
-	}
-	return n
+	return done
 }
 
 // link stores the n blocks of a piece in the tree, and returns how many there
 // was room for.
 func (x *Index) link(at *insertion, w *work, n int) int {
 	r, t := at.rank, at.tier
-	if !r.opened {
-		r.open(x.tree)
-	}
 	x.tree.sweep(sweepStep)
+	if !r.opened && !r.open(x.tree) {
+		at.full = true
+		return 0
+	}
 	if at.depth == 0 && at.parent != 0 {
 		at.depth = x.tree.depth(at.parent) + 1
 	}
@@ -179,11 +289,18 @@ func (x *Index) link(at *insertion, w *work, n int) int {
 		if x.replace(at, w, i) {
 			x.counters.replaced.Add(1)
 		}
+		limit := x.repeats(r, n-i)
+		if at.lost {
+			i, fresh = 0, 0 // what was put went with the rest
+		}
+		if at.lost || limit == 0 {
+			break
+		}
 		var got int
 		j := i + 1
 		switch old := w.old[i]; {
 		case old == 0:
-			for j < n && w.old[j] == 0 {
+			for j < i+limit && w.old[j] == 0 {
 				j++
 			}
 			got = x.tree.put(r.column, t, at.parent, at.depth+i, w.chains[i:j], w.cells[i:j], w.again[i:j])
@@ -195,15 +312,15 @@ func (x *Index) link(at *insertion, w *work, n int) int {
 			continue
 		default:
 			// Held on another tier: it is where it is.
-			for j < n && w.old[j].cell() == old.cell()+cell(j-i) && !w.old[j].on(t) {
+			for j < i+limit && w.old[j].cell() == old.cell()+cell(j-i) && !w.old[j].on(t) {
 				j++
 			}
 			got = x.tree.shareAt(old.cell(), r.column, t, w.chains[i:j], w.cells[i:j], w.again[i:j])
-			j = i + got
+			j = i + max(got, 1)
 		}
 		for k := i; k < i+got; k++ {
 			if w.again[k] {
-				r.repeat(w.cells[k], t)
+				r.repeat(x.room, w.cells[k], t)
 			} else {
 				fresh++
 			}
@@ -216,7 +333,8 @@ func (x *Index) link(at *insertion, w *work, n int) int {
 			break // no room
 		}
 	}
-	at.depth += n
+	at.depth += i
+	at.full = at.full || i < n
 	x.counters.duplicates.Add(duplicates)
 	x.counted(r, t, fresh)
 	return i
@@ -231,10 +349,15 @@ func (x *Index) replace(at *insertion, w *work, i int) bool {
 		return false
 	}
 	for t := range kvevent.Tier(kvevent.NumTiers) {
-		if old.on(t) && !at.rank.forget(old.cell(), t) {
-			x.tree.take(at.rank.column, t, old.cell(), 1)
-			x.counted(at.rank, t, -1)
+		if !old.on(t) || at.rank.forget(old.cell(), t) {
+			continue
 		}
+		if !x.tree.take(at.rank.column, t, old.cell(), 1) {
+			x.abandon(at.rank)
+			at.lost = true
+			return true
+		}
+		x.counted(at.rank, t, -1)
 	}
 	w.old[i] = 0
 	if at.parent != 0 && !x.tree.holds(at.parent) {
@@ -273,17 +396,23 @@ func (x *Index) remove(r *rank, ev *kvevent.Event) {
 			}
 		}
 		x.counters.removed.Add(uint64(n))
-		x.unlink(r, ev.Tier, w.cells[:n])
 		gone = gone[len(piece):]
+		if !x.unlink(r, ev.Tier, w.cells[:n]) {
+			break // all of the worker is gone
+		}
+	}
+	if r.blocks.sparse() {
+		r.blocks.rebuild(x.room)
 	}
 	x.counters.unknownRemovals.Add(unknown)
 	x.work.Put(w)
 }
 
-// unlink takes blocks away from a worker, at most pieceBlocks.
-func (x *Index) unlink(r *rank, t kvevent.Tier, cells []cell) {
+// unlink takes blocks away from a worker, at most pieceBlocks. It returns false
+// where there was no memory for that: then it has cleared the worker.
+func (x *Index) unlink(r *rank, t kvevent.Tier, cells []cell) bool {
 	if len(cells) == 0 {
-		return
+		return true
 	}
 	x.lock.Lock()
 	defer x.lock.Unlock()
@@ -297,15 +426,31 @@ func (x *Index) unlink(r *rank, t kvevent.Tier, cells []cell) {
 		if r.again.count == 0 {
 			n, from = x.tree.stretch(cells[i:])
 		}
-		x.tree.take(r.column, t, from, n)
+		if !x.tree.take(r.column, t, from, n) {
+			x.abandon(r)
+			return false
+		}
 		x.counted(r, t, -n)
 		i += n
 	}
+	return true
+}
+
+// repeats returns how many of the next n blocks may be ones that a worker holds
+// by another engine hash, for all that there is memory.
+func (x *Index) repeats(r *rank, n int) int {
+	switch {
+	case x.room.affords(r.again.growth(n)):
+		return n
+	case x.room.affords(r.again.growth(1)):
+		return 1
+	}
+	return 0
 }
 
 // repeat counts one more engine hash for a block that the worker holds.
-func (r *rank) repeat(c cell, t kvevent.Tier) {
-	if p, known := r.again.insert(uint64(held(c).add(t)), 1); known {
+func (r *rank) repeat(room *budget, c cell, t kvevent.Tier) {
+	if p, known, _ := r.again.insert(purse{room, true}, uint64(held(c).add(t)), 1); known {
 		p.set(p.value() + 1)
 	}
 }

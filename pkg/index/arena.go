@@ -2,6 +2,7 @@ package index
 
 import (
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -23,6 +24,9 @@ const (
 	cellBits  = 28
 	maxChunks = maxCells / chunkCells
 
+	// chunkBytes is a chunk in whole pages of the runtime, as it is allocated.
+	chunkBytes = (int64(unsafe.Sizeof(chunk{})) + 1<<13 - 1) >> 13 << 13
+
 	// roomyGrains is how many free granules make a chunk worth going back to.
 	roomyGrains = chunkGrains / 8
 )
@@ -43,13 +47,20 @@ type chunk struct {
 // All is guarded by the index's tree lock, but for the chains of cells that a
 // worker holds: these do not change while it holds them.
 type arena struct {
-	dir     atomic.Pointer[[]*chunk]
-	chunks  int
-	limit   int // chunks
+	room    *budget
+	dir     atomic.Pointer[[]*chunk] // nil where a chunk was given back
+	chunks  int                      // ever in dir
+	limit   int                      // chunks
 	current uint32
 	cursor  uint32 // granule of current
-	roomy   []uint32
+	free    int    // granules of all chunks
+	// Lists of chunks, as long as dir may get: those with much room again, and
+	// those that were given back.
+	roomy, vacant []uint32
 }
+
+// listBytes is what a place in the directory takes, with the lists.
+const listBytes = 8 + 4 + 4
 
 func (a *arena) chunk(c cell) *chunk { return (*a.dir.Load())[c>>chunkBits] }
 
@@ -74,24 +85,68 @@ func (a *arena) own(c cell, n int, run uint32) {
 	}
 }
 
-// addChunk makes a new chunk the current one.
+// addChunk makes a new chunk the current one, unless there is no room for it.
 func (a *arena) addChunk() bool {
-	if a.chunks >= a.limit {
+	var dir []*chunk
+	if p := a.dir.Load(); p != nil {
+		dir = *p
+	}
+	more := chunkBytes
+	again := len(a.vacant) > 0
+	if !again && a.chunks == cap(dir) {
+		more += int64(max(4, a.chunks)) * listBytes
+	}
+	if !again && a.chunks >= a.limit || !a.room.take(more) {
 		return false
 	}
 	c := &chunk{free: chunkGrains}
-	var old []*chunk
-	if p := a.dir.Load(); p != nil {
-		old = *p
-	} else {
-		c.take(0, 1) // cell 0 is none
+	a.free += chunkGrains
+	if again {
+		// Who reads the directory without the lock looks at chunks in use only.
+		a.current, a.cursor = a.vacant[len(a.vacant)-1], 0
+		a.vacant = a.vacant[:len(a.vacant)-1]
+		dir[a.current] = c
+		return true
 	}
-	// Appending may write behind the slice that others read, never into it.
-	dir := append(old, c) //nolint:gocritic // as the line above says
+	if a.chunks == 0 {
+		c.take(0, 1) // cell 0 is none
+		a.free--
+	}
+	if a.chunks == cap(dir) {
+		n := max(4, 2*a.chunks)
+		dir = append(make([]*chunk, 0, n), dir...)
+		a.roomy = append(make([]uint32, 0, n), a.roomy...)
+		a.vacant = make([]uint32, 0, n)
+	}
+	// Appending writes behind the slice that others read, never into it.
+	dir = append(dir, c)
 	a.dir.Store(&dir)
 	a.current, a.cursor = uint32(a.chunks), 0
 	a.chunks++
 	return true
+}
+
+// giveBack forgets a chunk that nothing lives in.
+func (a *arena) giveBack(i uint32) {
+	dir := *a.dir.Load()
+	if dir[i].roomy {
+		a.roomy = slices.Delete(a.roomy, slices.Index(a.roomy, i), slices.Index(a.roomy, i)+1)
+	}
+	dir[i] = nil
+	a.free -= chunkGrains
+	a.vacant = append(a.vacant, i)
+	a.room.add(-chunkBytes)
+}
+
+// keeps reports whether a cell has a chain and something lives there. Any cell
+// will do, also one whose chunk was given back.
+func (a *arena) keeps(c cell, chain block.Chain) bool {
+	dir := a.dir.Load()
+	if dir == nil || int(c>>chunkBits) >= len(*dir) {
+		return false
+	}
+	k := (*dir)[c>>chunkBits]
+	return k != nil && k.runOf[c%chunkCells] != 0 && k.chains[c%chunkCells] == chain
 }
 
 // take marks n granules as given out.
@@ -135,6 +190,7 @@ func (a *arena) alloc(want int) (cell, int) {
 		if g := c.nextFree(a.cursor); g < chunkGrains {
 			n := c.stretch(g, grains)
 			c.take(g, n)
+			a.free -= int(n)
 			a.cursor = g + n
 			return cell(a.current<<chunkBits + g*granule), int(n * granule)
 		}
@@ -157,13 +213,19 @@ func (a *arena) advance() bool {
 	if a.addChunk() {
 		return true
 	}
-	for i, c := range *a.dir.Load() {
-		if c.free > 0 {
+	if a.free == 0 {
+		return false
+	}
+	dir := *a.dir.Load()
+	for i := int(a.current); ; {
+		if i++; i >= len(dir) {
+			i = 0
+		}
+		if c := dir[i]; c != nil && c.free > 0 {
 			a.current, a.cursor = uint32(i), 0
 			return true
 		}
 	}
-	return false
 }
 
 // note lists a chunk that has room again.
@@ -186,6 +248,7 @@ func (a *arena) grow(end cell, want int) int {
 	n := c.stretch(at/granule, uint32(want+granule-1)/granule)
 	if n > 0 {
 		c.take(at/granule, n)
+		a.free -= int(n)
 		if end>>chunkBits == cell(a.current) && a.cursor == at/granule {
 			a.cursor += n
 		}
@@ -208,18 +271,15 @@ func (a *arena) release(from cell, n int) {
 		if c.used[g] -= uint8(next - at); c.used[g] == 0 {
 			c.busy[g/wordBits] &^= 1 << (g % wordBits)
 			c.free++
+			a.free++
 		}
 		at = next
 	}
-	if i := uint32(from >> chunkBits); i != a.current {
+	switch i := uint32(from >> chunkBits); {
+	case i == a.current:
+	case c.free == chunkGrains:
+		a.giveBack(i)
+	default:
 		a.note(i)
 	}
-}
-
-func (a *arena) bytes() int64 {
-	n := int64(a.chunks)*int64(unsafe.Sizeof(chunk{})) + int64(cap(a.roomy))*4
-	if p := a.dir.Load(); p != nil {
-		n += int64(cap(*p)) * 8
-	}
-	return n
 }

@@ -294,58 +294,6 @@ func BenchmarkSnapshot(b *testing.B) {
 	b.ReportMetric(float64(buf.Len())/float64(x.Stats().Entries), "B/entry")
 }
 
-// BenchmarkCollect runs the garbage collector over 10 M entries.
-func BenchmarkCollect(b *testing.B) {
-	workloads.Clear()
-	b.Run("none", collect) // the machine's own pauses
-	x := index.New()
-	w := newWorkload(1000, 1, false)
-	for k := range uint64(10) {
-		for i := range w.events {
-			ev := w.events[i]
-			ev.WorkerID += 1000 * (k % 2) // 2,000 workers
-			ev.Blocks = slices.Clone(ev.Blocks)
-			for j := range ev.Blocks {
-				ev.Blocks[j].Engine += kvevent.EngineHash(k)
-				if j == 0 && !ev.HasParent {
-					ev.Blocks[j].Hash += block.Hash(k) // prompts of their own
-				}
-			}
-			if ev.HasParent {
-				ev.Parent += kvevent.EngineHash(k)
-			}
-			if err := x.Apply(&ev); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	workloads.Clear()
-	b.Run("index", func(b *testing.B) {
-		collect(b)
-		b.ReportMetric(float64(x.Stats().Entries), "entries")
-		b.ReportMetric(float64(x.Memory().Bytes)/float64(x.Stats().Entries), "counted-B/entry")
-	})
-	runtime.KeepAlive(x)
-}
-
-// collect runs the garbage collector and reports its longest pause.
-func collect(b *testing.B) {
-	runtime.GC()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for b.Loop() {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&after)
-	var pauses []uint64
-	for i := before.NumGC; i < after.NumGC && i < before.NumGC+256; i++ {
-		pauses = append(pauses, after.PauseNs[(i+255)%256])
-	}
-	slices.Sort(pauses)
-	b.ReportMetric(float64(pauses[len(pauses)/2])/1e3, "pause-p50-us")
-	b.ReportMetric(float64(pauses[len(pauses)-1])/1e3, "pause-max-us")
-}
-
 // BenchmarkInterleaved is the layout that suits runs least: the workers' events
 // come in turns, so that no prompt's blocks are stored in a row.
 func BenchmarkInterleaved(b *testing.B) {

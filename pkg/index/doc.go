@@ -23,4 +23,8 @@
 //
 // What engine hashes stand for is in a table per worker (table.go). Cells, runs,
 // sets and tables hold no pointers: the garbage collector skips them.
+//
+// All that grows asks a budget first (budget.go), which keeps the index within a
+// bound of bytes. Where something does not fit, the deepest blocks of the worker
+// that holds most go (evict.go), or what came is refused.
 package index

@@ -7,42 +7,94 @@ import (
 	"github.com/warmpath/warmpath/pkg/kvevent"
 )
 
-// evictShare is the part of the bound that is freed at once, so that the search
+// evictShare is the part of a worker that is evicted at once, so that the search
 // for victims is paid by many stores.
-const evictShare = 64
+const evictShare = 8
 
-// relieve evicts until the bound holds, unless another goroutine does already.
+// relieve evicts until the reserve is whole again, unless another goroutine does
+// so already.
 func (x *Index) relieve() {
 	if !x.relief.TryLock() {
 		return
 	}
 	defer x.relief.Unlock()
-	for {
-		over := x.counters.entries.Load() - x.max
-		if over <= 0 {
-			return
-		}
-		r := x.largest()
-		if r == nil {
-			return
-		}
-		r.mu.Lock()
-		x.evict(r, int(over+x.max/evictShare))
-		r.mu.Unlock()
+	for x.room.over() && x.evictSome() {
 	}
 }
 
-// largest returns the worker that holds most.
+// makeRoom frees some memory, unless that was done since reliefs was seen. It
+// returns false where nothing is left to free. No worker may be locked.
+func (x *Index) makeRoom(seen uint64) bool {
+	x.relief.Lock()
+	defer x.relief.Unlock()
+	return x.reliefs.Load() != seen || x.evictSome()
+}
+
+// evictSome frees some memory: what workers that left still take, else a part of
+// the worker that holds most, else, where nobody holds anything, all.
+func (x *Index) evictSome() bool {
+	defer x.reliefs.Add(1)
+	if x.sweepAll() {
+		return true
+	}
+	for r := x.largest(); r != nil; r = x.largest() {
+		r.mu.Lock()
+		n, done := r.total.Load(), false
+		if n > 0 {
+			done = x.evict(r, int(n/evictShare)+1)
+		}
+		r.mu.Unlock()
+		if n > 0 {
+			return done
+		}
+	}
+	return x.reset()
+}
+
+// sweepAll sweeps what workers have left behind, piece by piece, and reports
+// whether it did all of it and there was any.
+func (x *Index) sweepAll() bool {
+	for any := false; ; any = true {
+		x.lock.Lock()
+		left := x.tree.columns.left > 0
+		able := x.tree.sweep(sweepStep)
+		x.lock.Unlock()
+		if !left {
+			return any
+		}
+		if !able {
+			return false
+		}
+	}
+}
+
+// reset gives all memory of the tree back when nothing is in it, and reports
+// whether it has.
+func (x *Index) reset() bool {
+	x.lock.Lock()
+	defer x.lock.Unlock()
+	t := x.tree
+	if t.used == 0 || t.entries != [kvevent.NumTiers]int{} {
+		return false
+	}
+	t.end()
+	t.columns.reset()
+	t.begin()
+	return true
+}
+
+// largest returns the worker that holds most, or nil where nobody holds anything.
 func (x *Index) largest() *rank {
 	x.reg.RLock()
 	defer x.reg.RUnlock()
-	var most *rank
+	var largest *rank
+	most := int64(0)
 	for _, r := range x.ranks {
-		if most == nil || r.total.Load() > most.total.Load() {
-			most = r
+		if n := r.total.Load(); n > most {
+			largest, most = r, n
 		}
 	}
-	return most
+	return largest
 }
 
 // victim is an engine hash and how deep in its prompt its block lies.
@@ -51,65 +103,80 @@ type victim struct {
 	depth  int
 }
 
-// evict takes at least n entries from a worker, or all, deepest first.
-func (x *Index) evict(r *rank, n int) {
+// evict takes about n entries from a worker, deepest first, and one at least. It
+// returns false where there is none: when all are being loaded.
+func (x *Index) evict(r *rank, n int) bool {
+	limit := x.limit(r, n)
+	var victims []victim
+	x.depths(r, 1, func(engine uint64, depth int) {
+		if depth >= limit {
+			victims = append(victims, victim{engine, depth})
+		}
+	})
+	if len(victims) == 0 {
+		return false
+	}
+	slices.SortFunc(victims, func(a, b victim) int { return cmp.Compare(b.depth, a.depth) })
+
+	r.lossy = true
+	goal := r.total.Load() - int64(n)
+	w := x.work.Get().(*work)
+	for len(victims) > 0 && r.total.Load() > goal {
+		piece := victims[:min(len(victims), pieceBlocks)]
+		victims = victims[len(piece):]
+		before := r.total.Load()
+		if !x.evictPiece(r, piece, w) {
+			break // abandon has counted the rest
+		}
+		x.counters.evicted.Add(uint64(before - r.total.Load()))
+	}
+	x.work.Put(w)
+	r.blocks.shrink(x.room)
+	return true
+}
+
+// limit returns a depth from which on a worker holds about n blocks, and one at
+// least. Of many blocks it looks at some.
+func (x *Index) limit(r *rank, n int) int {
+	const sample = 1 << 13
+	every := r.blocks.count/sample + 1
 	var at []int // engine hashes by depth
-	x.depths(r, func(_ uint64, depth int) {
+	x.depths(r, every, func(_ uint64, depth int) {
 		for len(at) <= depth {
 			at = append(at, 0)
 		}
 		at[depth]++
 	})
-	limit, found := len(at), 0
-	for limit > 0 && found < n {
+	limit := len(at)
+	for found := 0; limit > 0 && (found == 0 || found*every < n); found += at[limit] {
 		limit--
-		found += at[limit]
 	}
-	victims := make([]victim, 0, found)
-	x.depths(r, func(engine uint64, depth int) {
-		if depth >= limit {
-			victims = append(victims, victim{engine, depth})
-		}
-	})
-	slices.SortFunc(victims, func(a, b victim) int { return cmp.Compare(b.depth, a.depth) })
-
-	before := r.total.Load()
-	w := x.work.Get().(*work)
-	for len(victims) > 0 && before-r.total.Load() < int64(n) {
-		piece := victims[:min(len(victims), pieceBlocks)]
-		victims = victims[len(piece):]
-		x.evictPiece(r, piece, w)
-	}
-	x.work.Put(w)
-	x.counters.evicted.Add(uint64(before - r.total.Load()))
+	return limit
 }
 
-func (x *Index) evictPiece(r *rank, piece []victim, w *work) {
+// evictPiece takes blocks away from a worker. It returns false where the worker
+// had to be cleared for it.
+func (x *Index) evictPiece(r *rank, piece []victim, w *work) bool {
 	for i, v := range piece {
 		p, _ := r.blocks.find(v.engine)
 		w.old[i] = held(p.value())
 		r.blocks.remove(p)
 	}
-	// Lower tiers first: they continue what the device holds.
-	for t := kvevent.Tier(kvevent.NumTiers); t > 0; t-- {
-		cells := w.cells[:0]
-		for _, h := range w.old[:len(piece)] {
-			if h.on(t - 1) {
-				cells = append(cells, h.cell())
-			}
-		}
-		x.unlink(r, t-1, cells)
-	}
+	return x.unlinkAll(r, w, len(piece))
 }
 
-// depths calls f with every engine hash of a worker and the depth of its block.
-// It lets writers in every now and then: cells of this worker do not change.
-func (x *Index) depths(r *rank, f func(engine uint64, depth int)) {
+// depths calls f with one of so many engine hashes of a worker and the depth of
+// its block. It lets writers in every now and then: cells of this worker do not
+// change. Blocks that are being loaded have no depth yet and are left out.
+func (x *Index) depths(r *rank, every int, f func(engine uint64, depth int)) {
 	x.lock.RLock()
 	defer x.lock.RUnlock()
 	n := 0
 	r.blocks.each(func(engine uint64, value uint32) bool {
-		if n++; n%pieceBlocks == 0 {
+		if n++; n%every != 0 || held(value) == pending {
+			return true
+		}
+		if n/every%pieceBlocks == 0 {
 			x.lock.RUnlock()
 			x.lock.RLock()
 		}

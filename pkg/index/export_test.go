@@ -3,6 +3,7 @@ package index
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -68,7 +69,7 @@ func (x *Index) Check() error {
 		return fmt.Errorf("%d sets, %d in use", t.sets.count, len(refs))
 	}
 	for s, n := range refs {
-		if got := t.sets.pools[s>>classBits&(classes-1)].refs[s&indexMask]; got != n {
+		if got := t.sets.mark(s).refs; got != n {
 			return fmt.Errorf("set %x has %d references, counts %d", s, n, got)
 		}
 	}
@@ -81,7 +82,14 @@ func (x *Index) checkArena(reserved map[cell]uint32) error {
 	if a.chunks == 0 {
 		return nil
 	}
+	total := 0
 	for i, c := range *a.dir.Load() {
+		if c == nil {
+			if !slices.Contains(a.vacant, uint32(i)) {
+				return fmt.Errorf("chunk %d is gone and not listed", i)
+			}
+			continue
+		}
 		free := uint32(0)
 		for g := range uint32(chunkGrains) {
 			busy := c.busy[g/wordBits]>>(g%wordBits)&1 == 1
@@ -107,8 +115,54 @@ func (x *Index) checkArena(reserved map[cell]uint32) error {
 		if free != c.free {
 			return fmt.Errorf("chunk %d: %d free, counts %d", i, free, c.free)
 		}
+		if listed := slices.Contains(a.roomy, uint32(i)); listed != c.roomy {
+			return fmt.Errorf("chunk %d: listed %v, says %v", i, listed, c.roomy)
+		}
+		total += int(free)
+	}
+	if total != a.free {
+		return fmt.Errorf("%d granules free, counts %d", total, a.free)
 	}
 	return nil
+}
+
+// NewTiny returns an index of less than MinBytes: bytes for what it holds, beside
+// the registry of workers. It returns the bound of Memory().Bytes too.
+func NewTiny(bytes int64) (*Index, int64) {
+	bound := bytes + MaxWorkers*slotBytes
+	return newIndex(bound), bound
+}
+
+// Squeeze bounds an index to what it takes now and some spare bytes.
+func (x *Index) Squeeze(spare int64) { x.room.hard = x.room.used.Load() + spare }
+
+// Spare is what an index may still take.
+func (x *Index) Spare() int64 { return x.room.hard - x.room.used.Load() }
+
+// Recount counts anew what Memory().Bytes has counted step by step, and checks
+// the counts in between. No call may be under way.
+func (x *Index) Recount() (int64, error) {
+	bytes := x.tree.bytes()
+	for k, r := range x.ranks {
+		for _, t := range []*table{&r.blocks, &r.again} {
+			size, count := int64(len(t.dir))*8, 0
+			for i, s := range t.dir {
+				if i == 0 || t.dir[i-1] != s {
+					size += segmentBytes + entriesBytes(len(s.entries))
+					count += s.count
+				}
+			}
+			if size != t.size || count != t.count {
+				return 0, fmt.Errorf("worker %v: a table of %d bytes and %d keys counts %d and %d", k, size, count, t.size, t.count)
+			}
+			bytes += size
+		}
+	}
+	need := x.tree.runsNeed() + x.tree.heads.need() + x.tree.sets.need
+	if got := x.room.need.Load(); got != need {
+		return 0, fmt.Errorf("a step needs %d bytes, counts %d", need, got)
+	}
+	return bytes + int64(len(x.slots))*slotBytes, nil
 }
 
 // Seal gives a snapshot the checksum that its content asks for.

@@ -6,9 +6,10 @@ import "github.com/warmpath/warmpath/pkg/block"
 // many small tables, so that none takes long to grow. The tag spares looking at
 // runs that are not meant.
 type heads struct {
+	room   *budget
 	shards [headShards]headShard
 	count  int
-	size   int // entries of all tables
+	most   int // entries of the largest table
 }
 
 type headShard struct {
@@ -57,8 +58,8 @@ func (h *heads) enter(c block.Chain, run uint32) {
 	s := h.shard(tag)
 	if s.count*5 >= len(s.entries)*3 {
 		old := s.entries
-		s.entries = make([]head, max(8, 2*len(old)))
-		h.size += len(s.entries) - len(old)
+		s.entries = make([]head, max(minHeads, 2*len(old)))
+		h.grew(len(old), len(s.entries))
 		for _, e := range old {
 			if e.run != 0 {
 				s.put(e)
@@ -68,6 +69,23 @@ func (h *heads) enter(c block.Chain, run uint32) {
 	s.put(head{run, tag})
 	s.count++
 	h.count++
+}
+
+// minHeads and headBytes are the size of a table at first, and of an entry.
+const (
+	minHeads  = 8
+	headBytes = 8
+)
+
+// need is the most that a step takes here: it enters two runs.
+func (h *heads) need() int64 { return 2 * headBytes * int64(max(minHeads, h.most)) }
+
+// grew counts that a table got more entries.
+func (h *heads) grew(from, to int) {
+	before := h.need()
+	h.most = max(h.most, to)
+	h.room.add(int64(to-from) * headBytes)
+	h.room.need.Add(h.need() - before)
 }
 
 func (s *headShard) put(e head) {

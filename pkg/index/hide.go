@@ -52,9 +52,11 @@ func (x *Index) setHidden(r *rank, hidden bool) {
 }
 
 // open gives a worker, whose lock and the tree's are held, a column of its own.
-func (r *rank) open(x *tree) {
-	r.column, r.opened = x.open(r.slot), true
-	x.columns.show(r.column, !r.hidden.Load())
+func (r *rank) open(x *tree) bool {
+	if r.column, r.opened = x.open(r.slot); r.opened {
+		x.columns.show(r.column, !r.hidden.Load())
+	}
+	return r.opened
 }
 
 // show makes a column count in lookups, or not.

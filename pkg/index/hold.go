@@ -11,7 +11,7 @@ import (
 // column held it before. It returns how many blocks there was room for.
 func (x *tree) put(col column, t kvevent.Tier, parent cell, depth int, chains []block.Chain, cells []cell, again []bool) int {
 	done := 0
-	for done < len(chains) {
+	for done < len(chains) && x.room.affords(0) {
 		id, off := x.locate(parent, chains[done])
 		var n int
 		if id != 0 {
@@ -150,8 +150,11 @@ func number(cells []cell, from cell) {
 }
 
 // take notes that a column no longer holds the blocks in n cells, side by side
-// in one run.
-func (x *tree) take(col column, t kvevent.Tier, from cell, n int) {
+// in one run. It does nothing and returns false where there is no memory for that.
+func (x *tree) take(col column, t kvevent.Tier, from cell, n int) bool {
+	if !x.room.affords(0) {
+		return false
+	}
 	id := x.swept(x.arena.runOf(from))
 	r := x.run(id)
 	var only [kvevent.NumTiers]setID
@@ -161,10 +164,10 @@ func (x *tree) take(col column, t kvevent.Tier, from cell, n int) {
 		switch {
 		case n == int(r.length):
 			x.drop(id)
-			return
+			return true
 		case off+n == int(r.length):
 			x.truncate(r, off)
-			return
+			return true
 		}
 	}
 	id = x.isolate(id, off, n)
@@ -172,9 +175,10 @@ func (x *tree) take(col column, t kvevent.Tier, from cell, n int) {
 	x.assign(r, t, x.sets.without(r.sets[t], col))
 	if r.empty() {
 		x.drop(id)
-		return
+		return true
 	}
 	x.joinBoth(id)
+	return true
 }
 
 // holds reports whether anybody holds the block in a cell.
@@ -187,8 +191,12 @@ func (x *tree) depth(c cell) int {
 }
 
 // shareAt adds a column to the holders of the block in a cell and of those that
-// follow it there and agree with chains.
+// follow it there and agree with chains. It returns how many, 0 where there is no
+// memory for that.
 func (x *tree) shareAt(c cell, col column, t kvevent.Tier, chains []block.Chain, cells []cell, again []bool) int {
+	if !x.room.affords(0) {
+		return 0
+	}
 	id := x.swept(x.arena.runOf(c))
 	return x.share(id, int(c-x.run(id).start), col, t, chains, cells, again)
 }

@@ -44,13 +44,36 @@ func single(c column) setID { return setID(c) + 1 }
 // pool keeps the sets whose highest column needs the same power of two of words.
 type pool struct {
 	words [][]uint64 // poolChunk sets each
-	refs  []uint32   // runs that have this set
-	sums  []uint32   // hashes of the content
-	free  []uint32
+	marks []*[poolChunk]mark
+	used  uint32 // sets below it have been in use
+	free  uint32 // a set not in use, plus one, whose sum is another; 0: none
+}
+
+// mark is what is known of a set besides its content.
+type mark struct {
+	refs uint32 // runs that have this set
+	sum  uint32 // hash of the content
+}
+
+// listedChunk is what a chunk of a pool takes in the lists of chunks, and
+// markBytes what its marks do.
+const (
+	listedChunk = 24 + 8
+	markBytes   = poolChunk * 8
+)
+
+func (h *holders) mark(id setID) *mark {
+	i := id & indexMask
+	return &h.pools[id>>classBits&(classes-1)].marks[i/poolChunk][i%poolChunk]
 }
 
 // holders interns sets of columns, counting the runs that have each.
 type holders struct {
+	room  *budget
+	need  int64 // the most that a step takes here, as the budget has it
+	class int   // the highest that columns given out need
+	most  int   // entries of the largest table
+
 	pools   [classes]pool
 	tables  [setTables]setTable
 	count   int
@@ -168,7 +191,8 @@ func (h *holders) intern(w []uint64) setID {
 	sum := sumOf(full)
 	t := h.table(sum)
 	if len(t.ids) == 0 {
-		t.ids = make([]setID, 4)
+		t.ids = make([]setID, minSets)
+		h.grew(minSets * 4)
 	}
 	mask := uint32(len(t.ids) - 1)
 	for at := sum & mask; t.ids[at] != 0; at = (at + 1) & mask {
@@ -182,22 +206,59 @@ func (h *holders) intern(w []uint64) setID {
 	return id
 }
 
-func (h *holders) sum(id setID) uint32 { return h.pools[id>>classBits&(classes-1)].sums[id&indexMask] }
+func (h *holders) sum(id setID) uint32 { return h.mark(id).sum }
 
 func (h *holders) create(class int, sum uint32) setID {
 	p := &h.pools[class]
-	var i uint32
-	if n := len(p.free); n > 0 {
-		i, p.free = p.free[n-1], p.free[:n-1]
-		p.refs[i], p.sums[i] = 0, sum
-	} else {
-		i = uint32(len(p.refs))
-		p.refs, p.sums = append(p.refs, 0), append(p.sums, sum)
+	i := p.free - 1
+	if p.free == 0 {
+		i = p.used
+		p.used++
 		if int(i)/poolChunk == len(p.words) {
-			p.words = append(p.words, make([]uint64, poolChunk<<class))
+			h.addChunk(class)
 		}
 	}
-	return manyBit | setID(class)<<classBits | setID(i)
+	id := manyBit | setID(class)<<classBits | setID(i)
+	m := h.mark(id)
+	if p.free != 0 {
+		p.free = m.sum
+	}
+	*m = mark{sum: sum}
+	return id
+}
+
+// addChunk makes room for more sets.
+func (h *holders) addChunk(class int) {
+	p := &h.pools[class]
+	more := poolBytes(class)
+	if n := cap(p.words); len(p.words) == n {
+		p.words = append(make([][]uint64, 0, max(4, 2*n)), p.words...)
+		p.marks = append(make([]*[poolChunk]mark, 0, max(4, 2*n)), p.marks...)
+		more += int64(max(4, n)) * listedChunk
+	}
+	p.words = append(p.words, make([]uint64, poolChunk<<class))
+	p.marks = append(p.marks, new([poolChunk]mark))
+	h.grew(more)
+}
+
+func poolBytes(class int) int64 { return poolChunk<<class*8 + markBytes }
+
+// minSets is how many entries a table has at first.
+const minSets = 4
+
+// stepSets is how many new sets a step may need: one per tier where a run is
+// swept, and one for what it is about.
+const stepSets = 5
+
+// grew counts bytes allocated here, and what a step may need from now on.
+func (h *holders) grew(bytes int64) {
+	need := int64(stepSets * 4 * max(minSets, h.most))
+	for class := range h.class + 1 {
+		need += poolBytes(class) + int64(max(4, cap(h.pools[class].words)))*listedChunk
+	}
+	h.room.add(bytes)
+	h.room.need.Add(need - h.need)
+	h.need = need
 }
 
 func (h *holders) enter(id setID, sum uint32) {
@@ -205,6 +266,8 @@ func (h *holders) enter(id setID, sum uint32) {
 	if t.count*4 >= len(t.ids)*3 {
 		old := t.ids
 		t.ids = make([]setID, 2*len(old))
+		h.most = max(h.most, len(t.ids))
+		h.grew(int64(len(old)) * 4)
 		for _, o := range old {
 			if o != 0 {
 				t.put(o, h.sum(o))
@@ -228,7 +291,7 @@ func (t *setTable) put(id setID, sum uint32) {
 // ref counts one more run that has a set.
 func (h *holders) ref(id setID) {
 	if id&manyBit != 0 {
-		h.pools[id>>classBits&(classes-1)].refs[id&indexMask]++
+		h.mark(id).refs++
 	}
 }
 
@@ -237,17 +300,16 @@ func (h *holders) unref(id setID) {
 	if id&manyBit == 0 {
 		return
 	}
-	p := &h.pools[id>>classBits&(classes-1)]
-	if p.refs[id&indexMask]--; p.refs[id&indexMask] > 0 {
+	m := h.mark(id)
+	if m.refs--; m.refs > 0 {
 		return
 	}
-	p.free = append(p.free, uint32(id&indexMask))
 	h.count--
 	h.to = 0
-	t := h.table(h.sum(id))
+	t := h.table(m.sum)
 	t.count--
 	mask := uint32(len(t.ids) - 1)
-	at := h.sum(id) & mask
+	at := m.sum & mask
 	for t.ids[at] != id {
 		at = (at + 1) & mask
 	}
@@ -259,19 +321,8 @@ func (h *holders) unref(id setID) {
 		}
 	}
 	t.ids[at] = 0
-}
-
-func (h *holders) bytes() int64 {
-	n := int64(0)
-	for i := range h.tables {
-		n += int64(cap(h.tables[i].ids)) * 4
-	}
-	for c := range h.pools {
-		p := &h.pools[c]
-		n += int64(len(p.words))*poolChunk<<c*8 + int64(cap(p.words))*24
-		n += int64(cap(p.refs)+cap(p.sums)+cap(p.free)) * 4
-	}
-	return n
+	p := &h.pools[id>>classBits&(classes-1)]
+	m.sum, p.free = p.free, uint32(id&indexMask)+1
 }
 
 func sumOf(w []uint64) uint32 {

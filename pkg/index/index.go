@@ -2,7 +2,6 @@ package index
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -22,25 +21,9 @@ var ErrTier = errors.New("an event about an unknown storage tier")
 // another that took over its slot.
 const quarantine = 64
 
-// DefaultMaxEntries is the bound of an index made by New: some 2 GB when every
-// block is held by one worker.
-const DefaultMaxEntries = 1 << 26
-
-// Config bounds an index.
-type Config struct {
-	// MaxEntries bounds the (worker, tier, block) entries, 1 to 1<<27. Beyond it
-	// the worker that holds most loses the blocks that lie deepest in their
-	// prompts, so that no prefix goes before what follows it.
-	MaxEntries int
-}
-
-// Validate reports what is wrong with a Config.
-func (c Config) Validate() error {
-	if c.MaxEntries < 1 || c.MaxEntries > maxCells/2 {
-		return fmt.Errorf("max entries of the prefix index: %d is not in 1 to %d", c.MaxEntries, maxCells/2)
-	}
-	return nil
-}
+// slotBytes is what the registry takes per worker: its rank, and its share of the
+// map and the lists. Room for MaxWorkers of them is set aside.
+const slotBytes = 304
 
 // Index is the prefix index. All methods may be called at once; events of one
 // worker must be applied in order.
@@ -49,7 +32,7 @@ func (c Config) Validate() error {
 // Lookups take the last only, for reading; no writer holds it for more than
 // pieceBlocks blocks at a time.
 type Index struct {
-	max int64 // entries
+	room *budget
 
 	reg   sync.RWMutex
 	ranks map[fleet.Key]*rank
@@ -60,8 +43,9 @@ type Index struct {
 	tree *tree
 
 	counters counters
-	relief   sync.Mutex // held by the one goroutine that evicts
-	work     sync.Pool  // *work
+	relief   sync.Mutex    // held by the one goroutine that evicts
+	reliefs  atomic.Uint64 // how often it was
+	work     sync.Pool     // *work
 }
 
 // rank is the index's side of one worker.
@@ -72,6 +56,7 @@ type rank struct {
 
 	mu     sync.Mutex
 	gone   bool  // dropped
+	lossy  bool  // blocks were refused or evicted: others may follow ones not known here
 	blocks table // engine hash to its held
 	// again counts, per cell and tier, the engine hashes beyond the first that
 	// stand for the same prefix. Nearly always empty.
@@ -100,22 +85,27 @@ type counters struct {
 	entries                                            atomic.Int64
 	stored, duplicates, replaced, unknownParents       atomic.Uint64
 	removed, unknownRemovals, cleared, evicted, noRoom atomic.Uint64
+	forgotten                                          atomic.Uint64
 }
 
-// New returns an empty index with the default bound.
-func New() *Index { return newIndex(DefaultMaxEntries) }
+// New returns an empty index bounded by DefaultBytes.
+func New() *Index { return newIndex(DefaultBytes) }
 
 // NewBounded returns an empty index with a bound of its own.
 func NewBounded(c Config) (*Index, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return newIndex(c.MaxEntries), nil
+	return newIndex(c.MaxBytes), nil
 }
 
-func newIndex(entries int) *Index {
-	x := &Index{max: int64(entries), ranks: map[fleet.Key]*rank{}, tree: newTree(maxChunks)}
+func newIndex(bytes int64) *Index {
+	return newWithin(&budget{hard: bytes - MaxWorkers*slotBytes})
+}
 
+// newWithin returns an empty index that shares a budget.
+func newWithin(room *budget) *Index {
+	x := &Index{room: room, ranks: map[fleet.Key]*rank{}, tree: newTree(room)}
 	x.work.New = func() any { return new(work) }
 	return x
 }
@@ -223,18 +213,41 @@ func (x *Index) Clear(k fleet.Key) {
 func (x *Index) clear(r *rank) {
 	if r.total.Load() > 0 || r.gone && r.opened {
 		x.lock.Lock()
-		x.tree.leave(r.column)
-		for t, n := range r.count {
-			x.tree.entries[t] -= n
-		}
+		x.leave(r)
 		x.tree.sweep(sweepStep)
 		x.lock.Unlock()
-		r.opened = false
 	}
+	x.empty(r)
+}
+
+// leave masks all that a worker holds, which takes no memory. The tree's lock is
+// held.
+func (x *Index) leave(r *rank) {
+	x.tree.leave(r.column)
+	for t, n := range r.count {
+		x.tree.entries[t] -= n
+	}
+	r.opened = false
+}
+
+// empty forgets what the worker itself keeps.
+func (x *Index) empty(r *rank) {
 	x.counters.entries.Add(-r.total.Load())
 	r.total.Store(0)
+	r.lossy = false
 	r.count = [kvevent.NumTiers]int{}
-	r.blocks, r.again = table{}, table{}
+	r.blocks.release(x.room)
+	r.again.release(x.room)
+}
+
+// abandon clears a worker where there is no memory to take a single block from
+// it. The tree's lock is held.
+func (x *Index) abandon(r *rank) {
+	x.counters.evicted.Add(uint64(r.total.Load()))
+	x.counters.forgotten.Add(1)
+	x.leave(r)
+	x.empty(r)
+	r.lossy = true
 }
 
 // Stats returns the counters. While writes go on, they need not be of one moment.
@@ -253,26 +266,26 @@ func (x *Index) Stats() Stats {
 
 // Memory says what the index keeps beyond what it counts as seen.
 type Memory struct {
-	Bytes   int64  // allocated by the index for what it holds
+	Bytes   int64  // allocated by the index for what it holds, never more than Config.MaxBytes
 	Columns int    // workers, and generations of workers that are not swept yet
 	Swept   uint64 // runs looked at for generations that left
 	Evicted uint64 // entries given up to keep the bound
-	NoRoom  uint64 // blocks not stored: no memory that can be addressed was left
+	// Forgotten are workers of which all was evicted at once, since there was no
+	// memory even to take single blocks from them. It is 0 unless most of the bound
+	// is taken by holder sets.
+	Forgotten uint64
+	NoRoom    uint64 // blocks not stored: there was no memory left, nor anything to evict
 }
 
-// Memory returns what the index keeps. It visits every worker.
+// Memory returns what the index keeps. Bytes does not have the buffers of calls
+// under way, nor those of a Match.
 func (x *Index) Memory() Memory {
+	m := Memory{Evicted: x.counters.evicted.Load(), NoRoom: x.counters.noRoom.Load(), Forgotten: x.counters.forgotten.Load()}
 	x.reg.RLock()
-	defer x.reg.RUnlock()
-	m := Memory{Evicted: x.counters.evicted.Load(), NoRoom: x.counters.noRoom.Load()}
-	for _, r := range x.ranks {
-		r.mu.Lock()
-		m.Bytes += r.blocks.bytes() + r.again.bytes()
-		r.mu.Unlock()
-	}
+	m.Bytes = x.room.used.Load() + int64(len(x.slots))*slotBytes
+	x.reg.RUnlock()
 	x.lock.RLock()
 	defer x.lock.RUnlock()
-	m.Bytes += x.tree.bytes()
 	m.Columns = x.tree.columns.count()
 	m.Swept = x.tree.columns.swept
 	return m

@@ -17,6 +17,7 @@ import (
 func TestTableEqualsMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x table
+		room := budget{hard: 1 << 40}
 		want := map[uint64]uint32{}
 		// A multiplicative hash can be undone: keys whose hashes share high bits.
 		crowded := rapid.Bool().Draw(t, "crowded")
@@ -35,8 +36,8 @@ func TestTableEqualsMap(t *testing.T) {
 					if crowded {
 						k = unmix(mix(from) + i<<22)
 					}
-					p, known := x.insert(k, uint32(i+1))
-					if _, ok := want[k]; ok != known {
+					p, known, ok := x.insert(purse{budget: &room}, k, uint32(i+1))
+					if _, there := want[k]; !ok || there != known {
 						t.Fatalf("insert says known = %v", known)
 					}
 					p.set(uint32(i + 1))
@@ -52,6 +53,15 @@ func TestTableEqualsMap(t *testing.T) {
 					x.remove(p)
 					delete(want, keys[i])
 				}
+				switch rapid.IntRange(0, 2).Draw(t, "after") {
+				case 0:
+					x.shrink(&room)
+				case 1:
+					x.rebuild(&room)
+				}
+			}
+			if x.size != room.used.Load() {
+				t.Fatalf("%d bytes, %d taken", x.size, room.used.Load())
 			}
 			got := map[uint64]uint32{}
 			entries := 0
@@ -100,7 +110,7 @@ func TestUnmix(t *testing.T) {
 // Interned sets against sets of ints: equal content, equal id.
 func TestHoldersEqualSets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var h holders
+		h := holders{room: &budget{hard: 1 << 40}}
 		type owned struct {
 			id   setID
 			want map[column]bool
@@ -163,8 +173,9 @@ func stored(id uint64, first int, contents []block.Hash) *kvevent.Event {
 	return ev
 }
 
-// With no cell left, what does not fit is left out and counted, the prompt's
-// first blocks stay, and room that is given back is used again.
+// With no cell left, what does not fit is left out and counted, of the prompt an
+// eighth is evicted and the first blocks stay, and room that is given back is
+// used again.
 func TestFullArena(t *testing.T) {
 	x := New()
 	x.tree.arena.limit = 1
@@ -188,10 +199,11 @@ func TestFullArena(t *testing.T) {
 			t.Fatalf("%s: %d blocks, want %d", step, got, want)
 		}
 	}
-	fits := chunkCells - granule
+	const evicted = (chunkCells-granule)/evictShare + 1
+	const fits = chunkCells - granule - evicted
 	expect("too much", stored(1, 1, contents), fits)
-	if got := x.Memory().NoRoom; got == 0 {
-		t.Error("nothing counted")
+	if m := x.Memory(); m.NoRoom != uint64(len(contents)-fits-evicted) || m.Evicted != evicted {
+		t.Errorf("%+v, want %d evicted and %d not stored", m, evicted, len(contents)-fits-evicted)
 	}
 	if got := x.Stats().Entries; got != fits {
 		t.Errorf("%d entries, want %d", got, fits)
@@ -207,73 +219,9 @@ func TestFullArena(t *testing.T) {
 	expect("and something comes", again, 2000)
 }
 
-// The bound holds, and what is given up lies deepest: every worker still holds
-// the begin of every prompt that it holds any of.
-func TestBoundedEntries(t *testing.T) {
-	const bound, workers, prompts, length = 4000, 5, 12, 150
-	x, err := NewBounded(Config{MaxEntries: bound})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all [][]block.Chain
-	for i := range prompts {
-		contents := make([]block.Hash, length)
-		for j := range contents {
-			contents[j] = block.Hash(j + 1)
-			if j > 20 { // the same begin, then each its own
-				contents[j] = block.Hash(1000*(i+1) + j)
-			}
-		}
-		all = append(all, block.AppendChains(nil, contents))
-		for id := range uint64(workers) {
-			ev := stored(id, 1, contents)
-			for j := range ev.Blocks {
-				if j > 20 {
-					ev.Blocks[j].Engine += kvevent.EngineHash(1000 * (i + 1))
-				}
-			}
-			ev.Tier = kvevent.Tier(i % 2)
-			if err := x.Apply(ev); err != nil {
-				t.Fatal(err)
-			}
-			if n := x.Stats().Entries; n > bound {
-				t.Fatalf("%d entries, bound %d", n, bound)
-			}
-			if err := x.Check(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if x.Memory().Evicted == 0 {
-		t.Fatal("nothing was evicted")
-	}
-	for _, k := range x.Workers() {
-		for tier := range kvevent.Tier(2) {
-			held := map[block.Chain]bool{}
-			for _, c := range x.Chains(k, tier) {
-				held[c] = true
-			}
-			for i, chains := range all {
-				if i%2 != int(tier) {
-					continue
-				}
-				n := 0
-				for n < length && held[chains[n]] {
-					n++
-				}
-				for _, c := range chains[n:] {
-					if held[c] {
-						t.Fatalf("worker %v, prompt %d: a block behind a hole at %d", k, i, n)
-					}
-				}
-			}
-		}
-	}
-}
-
 func TestConfigValidate(t *testing.T) {
-	for n, good := range map[int]bool{-1: false, 0: false, 1: true, DefaultMaxEntries: true, maxCells / 2: true, maxCells/2 + 1: false} {
-		x, err := NewBounded(Config{MaxEntries: n})
+	for n, good := range map[int64]bool{-1: false, 0: false, MinBytes - 1: false, MinBytes: true, DefaultBytes: true, MaxBytes: true, MaxBytes + 1: false} {
+		x, err := NewBounded(Config{MaxBytes: n})
 		if (err == nil) != good || (x != nil) != good {
 			t.Errorf("%d: %v", n, err)
 		}
@@ -335,15 +283,28 @@ func TestGenerationsAreSwept(t *testing.T) {
 	}
 }
 
-// All columns taken by generations that left: opening one more sweeps.
+// All columns taken by generations that left: who stores then sweeps them first.
 func TestColumnsRunOut(t *testing.T) {
 	x := New()
-	x.lock.Lock()
-	defer x.lock.Unlock()
 	for range maxColumns {
-		x.tree.leave(x.tree.open(1))
+		c, ok := x.tree.open(1)
+		if !ok {
+			t.Fatal("no column left")
+		}
+		x.tree.leave(c)
 	}
-	if c := x.tree.open(2); x.tree.columns.slots[c] != 2 || x.tree.columns.count() != 1 {
-		t.Errorf("column %d, %d taken", c, x.tree.columns.count())
+	if _, ok := x.tree.open(2); ok {
+		t.Fatal("one column too many")
+	}
+	if err := x.Apply(stored(7, 1, []block.Hash{1, 2})); err != nil {
+		t.Fatal(err)
+	}
+	if m := x.Memory(); m.Columns != 1 || m.NoRoom != 0 {
+		t.Errorf("%+v, want one column taken and nothing refused", m)
+	}
+	var m Match
+	x.Match(block.AppendChains(nil, []block.Hash{1, 2}), &m)
+	if d := m.Depth(0); d.Device != 2 {
+		t.Errorf("%+v, want 2 blocks", d)
 	}
 }

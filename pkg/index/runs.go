@@ -49,17 +49,43 @@ type tree struct {
 	slots   int                   // that lookups report on
 	entries [kvevent.NumTiers]int // (worker, chain) held, by workers that are there
 
+	room *budget
 	runs []*[runChunk]run
 	used uint32 // run ids below it have been in use; 0 never is
 	free uint32 // a run not in use, whose next is another; 0: none
 }
 
-// newTree returns an empty tree of at most so many chunks of cells.
-func newTree(chunks int) *tree {
-	x := &tree{}
-	x.arena.limit = chunks
+// newTree returns an empty tree within a budget.
+func newTree(room *budget) *tree {
+	x := &tree{room: room, columns: newColumns()}
+	x.begin()
 	return x
 }
+
+const (
+	runBytes  = int64(unsafe.Sizeof([runChunk]run{}))
+	baseBytes = int64(unsafe.Sizeof(tree{})) + columnBytes
+)
+
+// begin makes a tree's storage empty and counts what that takes.
+func (x *tree) begin() {
+	x.arena = arena{room: x.room, limit: maxChunks}
+	x.heads = heads{room: x.room}
+	x.sets = holders{room: x.room}
+	x.runs, x.used, x.free = nil, 0, 0
+	x.room.need.Add(x.runsNeed() + x.heads.need())
+	x.sets.class = x.columns.class()
+	x.sets.grew(baseBytes)
+}
+
+// end takes what a tree has taken out of its budget.
+func (x *tree) end() {
+	x.room.add(-x.bytes())
+	x.room.need.Add(-x.runsNeed() - x.heads.need() - x.sets.need)
+}
+
+// runsNeed is the most that a step takes for runs.
+func (x *tree) runsNeed() int64 { return runBytes + 8*int64(max(4, cap(x.runs))) }
 
 func (x *tree) run(id uint32) *run { return &x.runs[id/runChunk][id%runChunk] }
 
@@ -72,10 +98,22 @@ func (x *tree) newRun() uint32 {
 		x.used = 1
 	}
 	if int(x.used) >= len(x.runs)*runChunk {
-		x.runs = append(x.runs, new([runChunk]run))
+		x.addRuns()
 	}
 	x.used++
 	return x.used - 1
+}
+
+// addRuns makes room for more runs.
+func (x *tree) addRuns() {
+	before := x.runsNeed()
+	x.room.add(runBytes)
+	if n := cap(x.runs); len(x.runs) == n {
+		x.runs = append(make([]*[runChunk]run, 0, max(4, 2*n)), x.runs...)
+		x.room.add(8 * int64(max(4, n)))
+	}
+	x.runs = append(x.runs, new([runChunk]run))
+	x.room.need.Add(x.runsNeed() - before)
 }
 
 // freeRun makes a run's id free.
@@ -230,7 +268,21 @@ func common(a, b []block.Chain) int {
 	return high
 }
 
+// bytes counts anew all that a tree has allocated.
 func (x *tree) bytes() int64 {
-	n := x.arena.bytes() + x.sets.bytes() + int64(x.heads.size)*int64(unsafe.Sizeof(head{})) + int64(unsafe.Sizeof(*x))
-	return n + int64(len(x.runs))*runChunk*int64(unsafe.Sizeof(run{})) + int64(cap(x.runs))*8
+	n := baseBytes + int64(len(x.runs))*runBytes + int64(cap(x.runs))*8
+	if p := x.arena.dir.Load(); p != nil {
+		n += int64(cap(*p))*listBytes + int64(x.arena.chunks-len(x.arena.vacant))*chunkBytes
+	}
+	for i := range x.heads.shards {
+		n += int64(len(x.heads.shards[i].entries)) * headBytes
+	}
+	for i := range x.sets.tables {
+		n += int64(len(x.sets.tables[i].ids)) * 4
+	}
+	for class := range x.sets.pools {
+		p := &x.sets.pools[class]
+		n += int64(len(p.words))*poolBytes(class) + int64(cap(p.words))*listedChunk
+	}
+	return n
 }

@@ -137,6 +137,54 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// As many workers as there may be hold one prompt, each its own part of it, on two
+// tiers; then some lose a block, some all, and some leave.
+func TestEveryWorkerHoldsAPrompt(t *testing.T) {
+	const length = 60
+	contents, chains := counted(length)
+	x := index.New()
+	var want [index.MaxWorkers]index.Depth
+	for id := range uint64(index.MaxWorkers) {
+		d, h := 1+int(id%50), int(id%7)
+		mustApply(t, x, storedAll(id, kvevent.Device, contents[:d]))
+		mustApply(t, x, storedAll(id, kvevent.Host, contents[:d+h]))
+		want[id] = index.Depth{Device: d, Host: h}
+	}
+	var m index.Match
+	expect := func(step string) {
+		t.Helper()
+		if err := x.Check(); err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		x.Match(chains, &m)
+		for id, w := range want {
+			if got := m.Depth(index.Slot(id)); got != w {
+				t.Fatalf("%s: worker %d holds %+v, want %+v", step, id, got, w)
+			}
+		}
+	}
+	expect("all stored")
+	for id := uint64(0); id < index.MaxWorkers; id += 3 {
+		gone := kvevent.Event{WorkerID: id, Kind: kvevent.Removed, Gone: []kvevent.EngineHash{kvevent.EngineHash(want[id].Device)}}
+		mustApply(t, x, gone)
+		want[id].Device--
+		want[id].Host++ // it has a copy there
+	}
+	expect("last blocks removed")
+	for id := uint64(1); id < index.MaxWorkers; id += 4 {
+		x.Clear(key(id))
+		want[id] = index.Depth{}
+	}
+	for id := uint64(2); id < index.MaxWorkers; id += 4 {
+		x.Drop(key(id))
+		want[id] = index.Depth{}
+	}
+	expect("some cleared, some dropped")
+	if n := testing.AllocsPerRun(20, func() { x.Match(chains, &m) }); n != 0 {
+		t.Errorf("%v allocations per lookup", n)
+	}
+}
+
 func TestUnknownWorkersAreNoOps(t *testing.T) {
 	x := index.New()
 	k := fleet.Key{ID: 1}

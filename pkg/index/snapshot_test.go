@@ -101,18 +101,19 @@ func (p *pair) equal(t *rapid.T, other *index.Index) {
 	}
 }
 
-// Any damage is refused, and nothing of it is loaded.
+// Any damage to any byte is refused, and nothing of it is loaded.
 func TestDamagedSnapshotIsRefused(t *testing.T) {
-	p := newPair(1, 4)
-	for range 30 {
-		if err := p.step(); err != nil {
-			t.Fatal(err)
-		}
+	from := index.New()
+	for _, ev := range []kvevent.Event{
+		at{}.root(1, 12, 2, 22, 3, 32), at{tier: kvevent.Host}.after(2, 3, 32, 4, 42),
+		at{rank: 1}.root(1, 12, 7, 72), at{rank: 1}.root(9, 12), at{rank: 2}.root(),
+	} {
+		mustApply(t, from, ev)
 	}
-	good := snapshot(t, p.index)
+	good := snapshot(t, from)
+	x := index.New() // as empty after every refusal as before
 	refused := func(name string, data []byte) {
 		t.Helper()
-		x := index.New()
 		if err := x.Load(bytes.NewReader(data)); !errors.Is(err, index.ErrSnapshot) {
 			t.Errorf("%s: %v, want ErrSnapshot", name, err)
 		}
@@ -122,11 +123,18 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 	}
 	refused("nothing", nil)
 	refused("more behind the end", append(slices.Clone(good), 0))
-	for at := 0; at < len(good); at += 1 + at/37 {
+	for at := range good {
 		refused("cut short", good[:at])
-		bad := slices.Clone(good)
-		bad[at] ^= 1 << (at % 8)
-		refused("a flipped bit", bad)
+		for bit := range 8 {
+			bad := slices.Clone(good)
+			bad[at] ^= 1 << bit
+			refused("a flipped bit", bad)
+		}
+		refused("a byte too few", slices.Delete(slices.Clone(good), at, at+1))
+		refused("a byte too many", slices.Insert(slices.Clone(good), at, good[at]^1))
+	}
+	if err := x.Load(bytes.NewReader(good)); err != nil || x.Stats().Entries != from.Stats().Entries {
+		t.Errorf("undamaged: %v, %+v", err, x.Stats())
 	}
 }
 
@@ -221,14 +229,26 @@ func FuzzLoad(f *testing.F) {
 			f.Fatal(err)
 		}
 	}
-	f.Add(snapshot(f, p.index), true)
-	f.Add(snapshot(f, index.New()), false)
-	f.Fuzz(func(t *testing.T, data []byte, sealed bool) {
+	f.Add(snapshot(f, p.index), true, uint32(0))
+	f.Add(snapshot(f, p.index), true, uint32(200<<10))
+	f.Add(snapshot(f, index.New()), false, uint32(0))
+	f.Fuzz(func(t *testing.T, data []byte, sealed bool, tiny uint32) {
 		if sealed { // as if whoever damaged it had mended the checksum
 			data = index.Seal(data)
 		}
-		x := index.New()
-		if err := x.Load(bytes.NewReader(data)); err != nil {
+		x, bound := index.New(), int64(index.DefaultBytes)
+		if tiny > 0 { // bytes it may take
+			x, bound = index.NewTiny(int64(tiny % (1 << 20)))
+		}
+		empty := x.Memory().Bytes
+		err := x.Load(bytes.NewReader(data))
+		if tiny%(1<<20) > 50<<10 { // or not even an empty index fits
+			checkBytes(t, x, bound)
+		}
+		if err != nil {
+			if got := x.Memory().Bytes; got != empty {
+				t.Fatalf("%v, and %d bytes instead of %d", err, got, empty)
+			}
 			if s := x.Stats(); s.Workers != 0 || s.Entries != 0 {
 				t.Fatalf("%v, and %+v", err, s)
 			}

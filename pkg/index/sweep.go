@@ -22,24 +22,36 @@ type columns struct {
 	swept uint64 // runs looked at
 }
 
+// columnBytes is what columns take, all of it from the start.
+const columnBytes = maxColumns*2 + 4*maxColumns/8
+
+func newColumns() columns {
+	words := func() []uint64 { return make([]uint64, 0, maxColumns/wordBits) }
+	return columns{slots: make([]Slot, 0, maxColumns), taken: words(), live: words(), dead: words(), going: words()}
+}
+
+// class returns which class of holder sets the columns given out need.
+func (k *columns) class() int { return bits.Len(uint(max(1, len(k.taken)) - 1)) }
+
 // sweepStep is how many runs a write looks at while there is anything to sweep.
 const sweepStep = 64
 
-// open gives out a column.
-func (x *tree) open(s Slot) column {
+// open gives out a column. It returns false where all are taken: as many
+// generations as there may be workers are not swept yet.
+func (x *tree) open(s Slot) (column, bool) {
 	k := &x.columns
-	for {
-		for w, word := range k.taken {
-			if word != ^uint64(0) {
-				return k.give(column(w*wordBits+bits.TrailingZeros64(^word)), s)
-			}
+	for w, word := range k.taken {
+		if word != ^uint64(0) {
+			return k.give(column(w*wordBits+bits.TrailingZeros64(^word)), s), true
 		}
-		if len(k.taken)*wordBits < maxColumns {
-			return k.give(column(len(k.taken)*wordBits), s)
-		}
-		// As many generations left behind as there may be workers: sweep them now.
-		x.sweep(2*int(x.used) + 2) // the rest of a pass, and a whole one
 	}
+	if len(k.taken)*wordBits == maxColumns {
+		return 0, false
+	}
+	c := k.give(column(len(k.taken)*wordBits), s)
+	x.sets.class = k.class()
+	x.sets.grew(0)
+	return c, true
 }
 
 func (k *columns) give(c column, s Slot) column {
@@ -64,7 +76,8 @@ func (x *tree) leave(c column) {
 }
 
 // sweep looks at n runs and takes the columns that were left out of their sets.
-func (x *tree) sweep(n int) {
+// It returns false where there is no memory to go on.
+func (x *tree) sweep(n int) bool {
 	k := &x.columns
 	for ; n > 0 && k.left > 0; n-- {
 		if k.at == 0 {
@@ -75,6 +88,9 @@ func (x *tree) sweep(n int) {
 			k.finish()
 			continue
 		}
+		if !x.room.affords(0) {
+			return false
+		}
 		id := k.at
 		k.at++
 		k.swept++
@@ -82,6 +98,7 @@ func (x *tree) sweep(n int) {
 			x.clean(id)
 		}
 	}
+	return true
 }
 
 // finish ends a pass: its columns are in no set any more.
@@ -139,4 +156,13 @@ func (k *columns) count() int {
 		n += bits.OnesCount64(word)
 	}
 	return n
+}
+
+// reset makes columns that were left free, when no set has any.
+func (k *columns) reset() {
+	for w, word := range k.dead {
+		k.taken[w] &^= word
+		k.dead[w] = 0
+	}
+	k.left, k.at = 0, 0
 }

@@ -10,7 +10,10 @@ type table struct {
 	depth uint8
 	count int
 	moves uint32 // counts changes after which positions found before mean nothing
-	size  int64  // bytes of all segments
+	size  int64  // bytes of the directory and of all segments, as the budget has them
+	// rebuilt is how many keys there were when the table was last rebuilt, 0 once it
+	// has grown since.
+	rebuilt int
 }
 
 // segment is an open-addressing table with linear probing.
@@ -25,7 +28,7 @@ type entry struct{ lo, hi, value uint32 }
 
 const (
 	entryBytes   = 12
-	segmentBytes = 64 // with its allocation rounded up
+	segmentBytes = 48 // with its allocation rounded up
 	maxSegment   = 1024
 	maxDepth     = 16 // deeper, crowded keys are crafted: segments grow instead
 )
@@ -93,36 +96,67 @@ func (p place) value() uint32    { return p.seg.entries[p.at].value }
 func (p place) set(value uint32) { p.seg.entries[p.at].value = value }
 
 // insert returns where a key is, having put it there with a value if it was not.
-func (t *table) insert(key uint64, value uint32) (p place, known bool) {
+// It is not ok, and has done nothing, where there is no memory for that.
+func (t *table) insert(from purse, key uint64, value uint32) (p place, known, ok bool) {
 	if t.dir == nil {
-		s := &segment{entries: make([]entry, steps[0])}
-		t.dir = []*segment{s}
-		t.size = segmentBytes + int64(steps[0])*entryBytes
+		size := 8 + segmentBytes + entriesBytes(steps[0])
+		if !from.take(size) {
+			return place{}, false, false
+		}
+		t.dir = []*segment{{entries: make([]entry, steps[0])}}
+		t.size = size
 	}
 	hash := mix(key)
 	for {
 		s := t.segment(hash)
 		at, ok := s.find(key, hash)
 		if ok {
-			return place{s, at}, true
+			return place{s, at}, true, true
 		}
 		if s.count < len(s.entries)-len(s.entries)/8 {
 			s.entries[at] = entry{uint32(key), uint32(key >> 32), value}
 			s.count++
 			t.count++
-			return place{s, at}, false
+			return place{s, at}, false, true
 		}
-		t.widen(s, hash)
+		if !t.widen(from, s, hash) {
+			return place{}, false, false
+		}
 	}
 }
 
-// widen makes room in a full segment.
-func (t *table) widen(s *segment, hash uint64) {
-	t.moves++
+// widen makes room in a full segment, or does nothing and returns false where
+// there is no memory for that.
+func (t *table) widen(from purse, s *segment, hash uint64) bool {
 	if n := len(s.entries); n < maxSegment || s.depth >= maxDepth {
-		t.rehash(s, s.entries, sizeFor(n+1), 0, 0)
-		return
+		more := entriesBytes(sizeFor(n+1)) - entriesBytes(n)
+		if !from.take(more) {
+			return false
+		}
+		t.size += more
+		t.moves++
+		t.rebuilt = 0
+		s.rehash(s.entries, sizeFor(n+1), 0, 0)
+		return true
 	}
+	bit, upper := uint64(1)<<(63-s.depth), 0
+	old := s.entries
+	for i := range old {
+		if e := &old[i]; e.value != 0 && mix(e.key())&bit != 0 {
+			upper++
+		}
+	}
+	low, high := sizeFor((s.count-upper)*9/7), sizeFor(upper*9/7)
+	more := segmentBytes + entriesBytes(low) + entriesBytes(high) - entriesBytes(len(old))
+	if s.depth == t.depth {
+		more += int64(len(t.dir)) * 8
+	}
+	if !from.take(more) {
+		return false
+	}
+	t.size += more
+	t.moves++
+	t.rebuilt = 0
 	if s.depth == t.depth {
 		dir := make([]*segment, 2*len(t.dir))
 		for i, o := range t.dir {
@@ -132,23 +166,16 @@ func (t *table) widen(s *segment, hash uint64) {
 		t.depth++
 	}
 	s.depth++
-	bit := uint64(1) << (64 - s.depth)
 	other := &segment{depth: s.depth}
-	t.size += segmentBytes
-	old, upper := s.entries, 0
-	for i := range old {
-		if e := &old[i]; e.value != 0 && mix(e.key())&bit != 0 {
-			upper++
-		}
-	}
-	t.rehash(s, old, sizeFor((s.count-upper)*9/7), bit, 0)
-	t.rehash(other, old, sizeFor(upper*9/7), bit, bit)
+	s.rehash(old, low, bit, 0)
+	other.rehash(old, high, bit, bit)
 	// All directory entries of s lie side by side; the upper half becomes other's.
 	span := 1 << (t.depth - s.depth)
 	first := int(hash>>(64-t.depth)) &^ (2*span - 1)
 	for i := first + span; i < first+2*span; i++ {
 		t.dir[i] = other
 	}
+	return true
 }
 
 func (e *entry) key() uint64 { return uint64(e.hi)<<32 | uint64(e.lo) }
@@ -167,10 +194,19 @@ func sizeFor(n int) int {
 	return size
 }
 
+// entriesBytes is what the runtime allocates for a segment's entries.
+func entriesBytes(n int) int64 {
+	const class = 1 << 12 // the steps that do not fill theirs are just below these
+	if size := int64(n) * entryBytes; size%class > class-entryBytes {
+		return size/class*class + class
+	} else {
+		return size
+	}
+}
+
 // rehash fills a segment anew with those of some entries whose hash has want in
 // the place of bit.
-func (t *table) rehash(s *segment, from []entry, size int, bit, want uint64) {
-	t.size += int64(size-len(s.entries)) * entryBytes
+func (s *segment) rehash(from []entry, size int, bit, want uint64) {
 	entries := make([]entry, size)
 	count := 0
 	for i := range from {
@@ -246,5 +282,3 @@ func (t *table) each(f func(key uint64, value uint32) bool) {
 		}
 	}
 }
-
-func (t *table) bytes() int64 { return t.size + int64(len(t.dir))*8 }
