@@ -1,6 +1,7 @@
 package eventplane
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +43,9 @@ type Config struct {
 	// Recover asks workers what they hold; nil: nobody can be asked.
 	Recover Recoverer
 
+	JetStream *JetStream // nil: events are heard as NATS delivers them
+	WarmUp    WarmUp
+
 	// Loads hears of the load of workers; nil listens to KV events alone. It is
 	// called without a lock, by one goroutine at a time.
 	Loads Loads
@@ -64,7 +68,13 @@ type Plane struct {
 	lanes    []*lane
 	announce *announcer // nil without replica sync
 
+	stream     chan item // from the stream, which waits for us
 	barriers   chan *barrier
+	open       func() // lets messages into the lanes
+	opened     chan struct{}
+	warming    atomic.Pointer[string] // what a new plane waits for; empty: nothing
+	id         string                 // of this replica
+	started    time.Time
 	dispatched atomic.Uint64        // sequence of the newest message of the stream that a lane has
 	onMessage  func(subject string) // of tests: hears of messages that were taken in
 
@@ -75,6 +85,8 @@ type Plane struct {
 	conn       *nats.Conn
 	subscribed bool // the subscriptions are in effect, or will be with the connection
 	subs       []*nats.Subscription
+	// droppedBefore counts what subscriptions that were given up dropped.
+	droppedBefore uint64
 
 	workers   map[fleet.Key]*cursor
 	homes     map[speaker]uint32      // rank that a publisher is the source of
@@ -99,6 +111,7 @@ type Stats struct {
 	Disconnects  uint64            // connection losses
 	ByComponent  map[string]uint64 // messages that could be decoded, by component; valid UTF-8, few
 	Decode       dynamo.DecodeStats
+	Stream       StreamStats
 	Waiting      int // messages that wait to be taken in
 	Capacity     int // how many may, before NATS drops others or its stream is read slower
 	Connected    bool
@@ -129,10 +142,20 @@ func New(cfg Config) (*Plane, error) {
 		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(), announce: newAnnouncer(&cfg),
 		reconnectWait: reconnectWait, rereadEvery: rereadEvery, askBackoff: askBackoff,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
-		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier),
+		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier), opened: make(chan struct{}),
+		id: rand.Text(), started: cfg.Now(),
 		homes: map[speaker]uint32{}, silent: map[fleet.Key]time.Time{},
 	}
 	p.lanes = newLanes(p)
+	p.open = sync.OnceFunc(func() { close(p.opened) })
+	if cfg.JetStream != nil {
+		p.stream = make(chan item, streamQueueSize)
+	}
+	warming := ""
+	if cfg.WarmUp.Timeout > 0 {
+		warming = "waiting for NATS"
+	}
+	p.warming.Store(&warming)
 	return p, nil
 }
 
@@ -164,7 +187,7 @@ func (p *Plane) Stats() Stats {
 // countDropped asks the subscriptions, as long as they are open. Its caller holds
 // the lock.
 func (p *Plane) countDropped() {
-	n := uint64(0)
+	n := p.droppedBefore
 	for _, sub := range p.subs {
 		dropped, err := sub.Dropped()
 		if err != nil {

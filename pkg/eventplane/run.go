@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+	"golang.org/x/sync/errgroup"
 )
 
 // A partition without a word from the network shows after the pings that may be
@@ -56,44 +56,60 @@ func (p *Plane) Run(ctx context.Context) error {
 	p.mu.Unlock()
 	loadQueue := make(chan *nats.Msg, loadQueueSize)
 	var receiving sync.WaitGroup
-	receiving.Go(func() { p.dispatch(p.queue, nil) }) //nolint:contextcheck // what waits is taken in even after ctx has ended
+	receiving.Go(func() { //nolint:contextcheck // what waits is taken in even after ctx has ended
+		<-p.opened
+		p.dispatch(p.queue, p.stream)
+	})
 	receiving.Go(func() {
 		for m := range loadQueue {
 			p.receiveLoad(m)
 		}
 	})
-	asking, stopAsking := context.WithCancel(ctx)
-	receiving.Go(func() { p.resync(asking) })
+	working, stop := context.WithCancel(ctx)
+	var feeding errgroup.Group
+	receiving.Go(func() { p.resync(working) })
 	defer func() {
+		stop()
+		feeding.Wait() //nolint:errcheck // told before, if it came before ctx ended
+		p.open()
 		p.Stats() // notes what was dropped: a closed subscription does not tell
 		p.LoadStats()
 		conn.Close()
 		<-closed
 		close(p.queue) // a closed connection sends no more; what waits is taken in
 		close(loadQueue)
-		stopAsking()
+		if p.stream != nil {
+			close(p.stream)
+		}
 		receiving.Wait()
 	}()
 	if !conn.IsConnected() {
 		p.cfg.Log.Warn("the event plane is not reachable yet; requests are routed without cache knowledge until it is",
 			"servers", serversOf(p.cfg.URL), "error", withoutURL(cmp.Or(conn.LastError(), nats.ErrNoServers)))
 	}
-	for _, wildcard := range dynamo.KVEventSubjects() {
-		if err := p.subscribe(conn, wildcard); err != nil {
-			return fmt.Errorf("eventplane: subscribe to %s: %w", wildcard, err)
-		}
-	}
 	if p.cfg.Loads != nil {
 		if err := p.subscribeLoads(conn, loadQueue); err != nil {
 			return err
 		}
 	}
-	p.noteSubscribed(conn)
+	failed := make(chan error, 2)
+	run := func(what func(context.Context, *nats.Conn) error) {
+		feeding.Go(func() error {
+			err := what(working, conn)
+			if err != nil {
+				failed <- err
+			}
+			return err
+		})
+	}
+	run(p.feed)
+	if p.cfg.WarmUp.Peers {
+		run(p.servePeers)
+	}
 	if p.announce != nil {
 		receiving.Go(func() { p.runAnnouncer(ctx) })
 	}
-	p.watch(ctx, conn)
-	return nil
+	return p.watch(ctx, conn, failed)
 }
 
 // flushLimit bounds the wait for a server to have taken the subscriptions.
@@ -113,8 +129,9 @@ func (p *Plane) noteSubscribed(conn *nats.Conn) {
 	p.mu.Unlock()
 }
 
-// watch does what is due from time to time, until ctx ends.
-func (p *Plane) watch(ctx context.Context, conn *nats.Conn) {
+// watch does what is due from time to time, until ctx ends or a part of the plane
+// fails.
+func (p *Plane) watch(ctx context.Context, conn *nats.Conn, parts <-chan error) error {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	reread := time.NewTicker(p.rereadEvery)
@@ -127,7 +144,9 @@ func (p *Plane) watch(ctx context.Context, conn *nats.Conn) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
+		case err := <-parts:
+			return err
 		case <-sweep.C:
 			p.sweep() //nolint:contextcheck // it only logs
 		case <-look.C:
@@ -155,20 +174,36 @@ func (p *Plane) look() {
 	if unsure {
 		p.suspectAll()
 	}
-	p.askNew()
+	if p.Warming() == "" {
+		p.askNew()
+	}
 }
 
 // subscribe adds a subscription. All share one queue, so that the messages of a
 // worker that changes from one scope to the other stay in order.
-func (p *Plane) subscribe(conn *nats.Conn, wildcard string) error {
+func (p *Plane) subscribe(conn *nats.Conn, wildcard string) (*nats.Subscription, error) {
 	sub, err := conn.ChanSubscribe(wildcard, p.queue)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.mu.Lock()
 	p.subs = append(p.subs, sub)
 	p.mu.Unlock()
-	return nil
+	return sub, nil
+}
+
+// unsubscribe gives subscriptions up. What they dropped stays counted.
+func (p *Plane) unsubscribe(subs []*nats.Subscription) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, sub := range subs {
+		dropped, err := sub.Dropped()
+		if err == nil {
+			p.droppedBefore += uint64(dropped)
+		}
+		p.subs = slices.DeleteFunc(p.subs, func(s *nats.Subscription) bool { return s == sub })
+		_ = sub.Unsubscribe() // fails when the connection is closed, which is as good
+	}
 }
 
 func (p *Plane) connected(c *nats.Conn) {

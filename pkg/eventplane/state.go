@@ -21,8 +21,9 @@ import (
 //	magic, 8 bytes, the last one is the version
 //	made u64, sequence u64, stream created u64 (nanoseconds)
 //	namespace, stream: each its length u16 and its bytes
-//	cursors u32; each: id u64, rank u32, last id u64, source u64, replaced u64,
-//	                   changed u64, published u64, flags u8; ordered by worker
+//	cursors u32; each: id u64, rank u32, last id u64, live u64, source u64,
+//	                   replaced u64, changed u64, published u64, born u64, flags u8;
+//	                   ordered by worker
 //	XXH3 of all before, u64
 //	a snapshot of the index, with a checksum of its own, to the end
 const (
@@ -30,9 +31,11 @@ const (
 	stateVersion = 1
 
 	stateNumbers    = 8 + 8 + 8
-	cursorStateSize = 8 + 4 + 5*8 + 1
+	cursorStateSize = 8 + 4 + 7*8 + 1
 
 	flagPartial = 1
+	flagUnsure  = 2
+	flagHeard   = 4
 
 	// maxStateCursors bounds the workers of a state. A plane follows more of them than its
 	// index holds: those that left, and strangers.
@@ -60,16 +63,19 @@ type stateHeader struct {
 	Sequence uint64    // all messages up to here are in the state
 }
 
-// cursorState is how far the events of one worker are known.
+// cursorState is how far the events of one worker are known; see cursor.
 type cursorState struct {
-	Key      fleet.Key
-	LastID   uint64    // of the newest event
-	Source   uint64    // who speaks for the worker; 0 where ids alone tell
-	Replaced uint64    // who did before
-	Changed  time.Time // when Source replaced it; zero when it never did
-	// Published is when the newest event was published; zero when it did not say.
+	Key       fleet.Key
+	LastID    uint64 // of the newest event
+	Live      uint64 // newest that came over NATS
+	Source    uint64 // who speaks for the worker; 0 where ids alone tell
+	Replaced  uint64 // who did before
+	Changed   time.Time
 	Published time.Time
-	Partial   bool // events of it were lost: not all that it holds is known
+	Born      time.Time
+	Partial   bool // what it held before some moment is not known
+	Unsure    bool // what is known of it is not to be used: it was being asked
+	Heard     bool // Source is set
 }
 
 // writeState writes a state. Last comes what snapshot writes, in the form that
@@ -121,15 +127,28 @@ func appendState(b []byte, h stateHeader, cursors []cursorState) ([]byte, error)
 func (c *cursorState) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, c.Key.ID)
 	b = binary.LittleEndian.AppendUint32(b, c.Key.Rank)
-	for _, n := range []uint64{c.LastID, c.Source, c.Replaced} {
+	for _, n := range []uint64{c.LastID, c.Live, c.Source, c.Replaced} {
 		b = binary.LittleEndian.AppendUint64(b, n)
 	}
-	b = appendMillis(b, c.Changed)
-	b = appendMillis(b, c.Published)
-	if c.Partial {
-		return append(b, flagPartial)
+	for _, t := range []time.Time{c.Changed, c.Published, c.Born} {
+		b = appendMillis(b, t)
 	}
-	return append(b, 0)
+	flags := byte(0)
+	for _, f := range c.flags() {
+		if *f.set {
+			flags |= f.bit
+		}
+	}
+	return append(b, flags)
+}
+
+type stateFlag struct {
+	bit byte
+	set *bool
+}
+
+func (c *cursorState) flags() []stateFlag {
+	return []stateFlag{{flagPartial, &c.Partial}, {flagUnsure, &c.Unsure}, {flagHeard, &c.Heard}}
 }
 
 func appendMillis(b []byte, t time.Time) []byte {
@@ -249,15 +268,19 @@ func (s *stateReader) cursor() (c cursorState) {
 	b := s.next(cursorStateSize)
 	c.Key = fleet.Key{ID: binary.LittleEndian.Uint64(b), Rank: binary.LittleEndian.Uint32(b[8:])}
 	b = b[12:]
-	for i, n := range []*uint64{&c.LastID, &c.Source, &c.Replaced} {
+	for i, n := range []*uint64{&c.LastID, &c.Live, &c.Source, &c.Replaced} {
 		*n = binary.LittleEndian.Uint64(b[8*i:])
 	}
-	c.Changed = s.millis(b[24:])
-	c.Published = s.millis(b[32:])
-	flags := b[40]
-	if flags&^flagPartial != 0 && s.err == nil {
+	for i, t := range []*time.Time{&c.Changed, &c.Published, &c.Born} {
+		*t = s.millis(b[32+8*i:])
+	}
+	flags := b[56]
+	for _, f := range c.flags() {
+		*f.set = flags&f.bit != 0
+		flags &^= f.bit
+	}
+	if flags != 0 && s.err == nil {
 		s.err = fmt.Errorf("%w: unknown flags %#x", errState, flags)
 	}
-	c.Partial = flags&flagPartial != 0
 	return c
 }

@@ -44,7 +44,8 @@ func drawState(t *rapid.T) (stateHeader, []cursorState) {
 		cursors = append(cursors, cursorState{
 			Key:    k,
 			LastID: rapid.Uint64().Draw(t, "last"), Source: rapid.Uint64().Draw(t, "source"), Replaced: rapid.Uint64().Draw(t, "replaced"),
-			Changed: drawTime(t, "changed"), Published: drawTime(t, "published"), Partial: rapid.Bool().Draw(t, "partial"),
+			Live: rapid.Uint64().Draw(t, "live"), Changed: drawTime(t, "changed"), Published: drawTime(t, "published"), Born: drawTime(t, "born"),
+			Partial: rapid.Bool().Draw(t, "partial"), Unsure: rapid.Bool().Draw(t, "unsure"), Heard: rapid.Bool().Draw(t, "heard"),
 		})
 	}
 	return h, cursors
@@ -112,7 +113,7 @@ func sampleState(t testing.TB) []byte {
 	t.Helper()
 	at := time.UnixMilli(1_700_000_000_123)
 	b, err := appendState(nil, stateHeader{Made: at, Namespace: "dynamo", Stream: "warmpath", Created: at, Sequence: 9}, []cursorState{
-		{Key: fleet.Key{ID: 2}, LastID: 3, Source: 4, Replaced: 5, Changed: at, Published: at, Partial: true},
+		{Key: fleet.Key{ID: 2}, LastID: 3, Source: 4, Replaced: 5, Changed: at, Published: at, Born: at, Live: 3, Partial: true, Heard: true},
 		{Key: fleet.Key{ID: 1, Rank: 8}, LastID: 1},
 	})
 	if err != nil {
@@ -164,7 +165,7 @@ func TestStateThatNobodyWrites(t *testing.T) {
 	}
 	one := cursor(cursorState{Key: fleet.Key{ID: 1}})
 	flags, late := slices.Clone(one), slices.Clone(one)
-	flags[len(flags)-1] = 2
+	flags[len(flags)-1] = 8
 	late[len(late)-2] = 0x7f
 	for name, bad := range map[string][]byte{
 		"too many":      count(maxStateCursors + 1),
