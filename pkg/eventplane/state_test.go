@@ -111,7 +111,7 @@ func TestStateOfAnIndex(t *testing.T) {
 func sampleState(t testing.TB) []byte {
 	t.Helper()
 	at := time.UnixMilli(1_700_000_000_123)
-	b, err := appendState(nil, stateHeader{Made: at, Namespace: "dynamo", Stream: "warmpath", Created: at, Sequence: 9}, []cursorState{
+	b, err := encodeState(stateHeader{Made: at, Namespace: "dynamo", Stream: "warmpath", Created: at, Sequence: 9}, []cursorState{
 		{Key: fleet.Key{ID: 2}, LastID: 3, Source: 4, Replaced: 5, Changed: at, Published: at, Partial: true},
 		{Key: fleet.Key{ID: 1, Rank: 8}, LastID: 1},
 	})
@@ -152,7 +152,7 @@ func sealState(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxh
 
 // TestStateThatNobodyWrites has a right checksum and says what cannot be.
 func TestStateThatNobodyWrites(t *testing.T) {
-	empty, err := appendState(nil, stateHeader{}, nil)
+	empty, err := encodeState(stateHeader{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestStateThatIsNotWritten(t *testing.T) {
 func FuzzReadState(f *testing.F) {
 	good := sampleState(f)
 	f.Add(good[:len(good)-8])
-	empty, err := appendState(nil, stateHeader{}, nil)
+	empty, err := encodeState(stateHeader{}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func FuzzReadState(f *testing.F) {
 			}
 			return
 		}
-		out, err := appendState(nil, h, cursors)
+		out, err := encodeState(h, cursors)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -639,15 +639,30 @@ func TestParsePlace(t *testing.T) {
 	}
 }
 
-// TestCovers against a twin that tries subjects.
+// TestCovers: which subjects are within which.
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
 		wide, narrow string
 		want         bool
 	}{
-		{">", "a", true}, {">", ">", true}, {"*", "a", true}, {"*", "*", true}, {"a", "a", true}, {"a.*", "a.b", true}, {"a.>", "a.b.c", true},
-		{"a.>", "a.*", true}, {"a.>", "a.>", true}, {"a", "*", false}, {"a", ">", false}, {"*", ">", false}, {"a.>", "a", false}, {"a.*", "a", false},
-		{"a", "a.b", false}, {"a.*", "a.>", false}, {"*.b", "a.c", false}, {"namespace.a.>", "namespace.*.b", false},
+		{">", "a", true},
+		{">", ">", true},
+		{"*", "a", true},
+		{"*", "*", true},
+		{"a", "a", true},
+		{"a.*", "a.b", true},
+		{"a.>", "a.b.c", true},
+		{"a.>", "a.*", true},
+		{"a.>", "a.>", true},
+		{"a", "*", false},
+		{"a", ">", false},
+		{"*", ">", false},
+		{"a.>", "a", false},
+		{"a.*", "a", false},
+		{"a", "a.b", false},
+		{"a.*", "a.>", false},
+		{"*.b", "a.c", false},
+		{"namespace.a.>", "namespace.*.b", false},
 	} {
 		if got := covers(c.wide, c.narrow); got != c.want {
 			t.Errorf("%q covers %q: %v", c.wide, c.narrow, got)
