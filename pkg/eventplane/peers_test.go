@@ -25,6 +25,8 @@ type peer struct {
 	stop  func() error
 	state []byte
 
+	patience time.Duration
+
 	mu      sync.Mutex
 	ready   bool
 	most    int // transfers at a time
@@ -36,12 +38,12 @@ type peer struct {
 // startPeer runs a peer on a connection of its own.
 func startPeer(t testing.TB, address, id string, state []byte, set ...func(*peer)) *peer {
 	t.Helper()
-	p := &peer{conn: persistent(t, address), state: state, ready: true}
+	p := &peer{conn: persistent(t, address), state: state, ready: true, patience: 30 * time.Second}
 	for _, f := range set {
 		f(p)
 	}
 	s := peerServer{
-		Prefix: testPeers, ID: id, patience: 30 * time.Second,
+		Prefix: testPeers, ID: id, patience: p.patience,
 		Ready: func() (offer, bool) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -203,7 +205,7 @@ func TestNoPeers(t *testing.T) {
 // start.
 func TestPeerDies(t *testing.T) {
 	address, _ := startNATS(t, anyPort)
-	dying := startPeer(t, address, "a", noise(1, 8<<20))
+	dying := startPeer(t, address, "a", noise(1, 8<<20), func(p *peer) { p.patience = 5 * time.Second })
 	second := startPeer(t, address, "b", noise(2, 1<<20))
 	f := impatient("me")
 	f.offersMin = 2 * time.Second // both answer, on any machine
