@@ -74,14 +74,14 @@ func kvStream() streamConfig {
 	return streamConfig{Name: "kv", Subjects: dynamo.KVEventSubjects(), Storage: jetstream.FileStorage}
 }
 
-// mustOpen opens a stream, with little patience.
+// mustOpen opens a stream whose consumers are soon given up.
 func mustOpen(t testing.TB, conn *nats.Conn, cfg streamConfig) *stream {
 	t.Helper()
 	s, err := openStream(t.Context(), jetStreamOf(t, conn), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heartbeat, s.patience = 100*time.Millisecond, 2*time.Second
+	s.heartbeat, s.patience = 100*time.Millisecond, time.Minute
 	return s
 }
 
@@ -427,7 +427,7 @@ func TestStreamWithoutJetStream(t *testing.T) {
 	address, _, stop := startJetStream(t, anyPort, t.TempDir())
 	conn := persistent(t, address)
 	s := mustOpen(t, conn, kvStream())
-	s.patience = 200 * time.Millisecond
+	s.patience = 4 * time.Second
 	l := listen(t, s, 0)
 	numbered(t, conn, 1, 11)
 	l.want(t, 1, 11)
