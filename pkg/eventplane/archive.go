@@ -47,6 +47,11 @@ const (
 	// archiveWindow is how many pieces may wait for the server's word that it has
 	// them: 8 MiB.
 	archiveWindow = 64
+	// archiveAhead is how many pieces a reader asks for ahead: 2 MiB.
+	archiveAhead = 16
+	// archiveLook is how long a reader waits for a piece before it looks whether that
+	// is there at all.
+	archiveLook = 250 * time.Millisecond
 	// archiveTries bounds how often reading starts over because a newer state has
 	// replaced the one that was being read.
 	archiveTries = 3
@@ -71,13 +76,12 @@ type archive struct {
 	store  jetstream.ObjectStore
 	note   string // what is not as configured, for the log; empty when all is
 
-	now      func() time.Time
-	patience time.Duration // with a piece of a state that is read
+	now func() time.Time
 }
 
 // openArchive makes sure that the bucket is there. It fails as openStream does.
 func openArchive(ctx context.Context, js jetstream.JetStream, cfg archiveConfig) (*archive, error) {
-	a := &archive{cfg: cfg, js: js, now: time.Now, patience: askLimit}
+	a := &archive{cfg: cfg, js: js, now: time.Now}
 	var err error
 	a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
 		return js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
@@ -216,13 +220,11 @@ func (a *archive) replace(ctx context.Context, claim uint64, write func(io.Write
 
 // purge removes the pieces of all states but some.
 func (a *archive) purge(ctx context.Context, keep map[string]bool) error {
-	info, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return a.stream.Info(ctx, jetstream.WithSubjectFilter(a.chunkSubject(">")))
-	})
+	kept, err := a.kept(ctx, a.chunkSubject(">"))
 	if err != nil {
 		return err
 	}
-	for subject := range info.State.Subjects {
+	for subject := range kept {
 		if keep[subject] {
 			continue
 		}
@@ -374,14 +376,14 @@ func (a *archive) read(ctx context.Context, info *jetstream.ObjectInfo, read fun
 	if err != nil {
 		return err
 	}
-	chunks, err := consumer.Messages(jetstream.PullMaxMessages(archiveWindow))
+	chunks, err := consumer.Messages(jetstream.PullMaxMessages(archiveAhead))
 	if err != nil {
 		return err
 	}
 	defer chunks.Stop()
-	r := &archiveReader{ctx: ctx, chunks: chunks, patience: a.patience, info: info, digest: sha256.New()}
+	r := &archiveReader{ctx: ctx, chunks: chunks, archive: a, info: info, digest: sha256.New()}
 	err = read(r)
-	if _, end := r.Read(nil); end != nil && !errors.Is(end, io.EOF) {
+	if _, end := r.Read(nil); end != nil && !errors.Is(end, io.EOF) { //nolint:contextcheck // the reader has it
 		return end
 	} else if end == nil && err == nil {
 		// The digest is looked at there.
@@ -392,15 +394,15 @@ func (a *archive) read(ctx context.Context, info *jetstream.ObjectInfo, read fun
 
 // archiveReader reads the pieces of a state.
 type archiveReader struct {
-	ctx      context.Context //nolint:containedctx // an io.Reader takes none
-	chunks   jetstream.MessagesContext
-	patience time.Duration // with the next piece
-	info     *jetstream.ObjectInfo
-	digest   hash.Hash
-	size     uint64
-	count    uint32
-	buf      []byte
-	err      error
+	ctx     context.Context //nolint:containedctx // an io.Reader takes none
+	chunks  jetstream.MessagesContext
+	archive *archive
+	info    *jetstream.ObjectInfo
+	digest  hash.Hash
+	size    uint64
+	count   uint32
+	buf     []byte
+	err     error
 }
 
 // Read implements io.Reader.
@@ -424,18 +426,50 @@ func (r *archiveReader) next() error {
 		}
 		return io.EOF
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, r.patience)
-	defer cancel()
-	m, err := r.chunks.Next(jetstream.NextContext(ctx))
+	m, err := r.wait()
 	if err != nil {
-		if r.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("%w: a piece of it does not come", errArchiveDamaged)
-		}
-		return reasonOf(err)
+		return err
 	}
 	r.buf = m.Data()
 	r.digest.Write(r.buf)
 	r.size += uint64(len(r.buf))
 	r.count++
 	return nil
+}
+
+// wait waits for the next piece as long as all are there.
+func (r *archiveReader) wait() (jetstream.Msg, error) {
+	for waited := time.Duration(0); waited < askLimit; waited += archiveLook {
+		ctx, cancel := context.WithTimeout(r.ctx, archiveLook)
+		m, err := r.chunks.Next(jetstream.NextContext(ctx))
+		cancel()
+		switch {
+		case err == nil:
+			return m, nil
+		case r.ctx.Err() != nil:
+			return nil, r.ctx.Err()
+		case !errors.Is(err, context.DeadlineExceeded):
+			return nil, reasonOf(err)
+		}
+		subject := r.archive.chunkSubject(r.info.NUID)
+		kept, err := r.archive.kept(r.ctx, subject)
+		if err != nil {
+			return nil, err
+		}
+		if kept[subject] < uint64(r.info.Chunks) {
+			return nil, fmt.Errorf("%w: %d of its %d pieces are there", errArchiveDamaged, kept[subject], r.info.Chunks)
+		}
+	}
+	return nil, errStreamSilent
+}
+
+// kept returns how many messages there are under each subject.
+func (a *archive) kept(ctx context.Context, subject string) (map[string]uint64, error) {
+	return ask(ctx, a.js.Conn(), func(ctx context.Context) (map[string]uint64, error) {
+		info, err := a.stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+		if err != nil {
+			return nil, err
+		}
+		return info.State.Subjects, nil
+	})
 }

@@ -85,8 +85,8 @@ type offer struct {
 	Age     time.Duration // since it began to listen
 }
 
-func (o offer) append(b []byte) []byte {
-	b = append(b, peerMagic...)
+func (o offer) encode() []byte {
+	b := []byte(peerMagic)
 	b = binary.LittleEndian.AppendUint64(b, o.Entries)
 	b = binary.LittleEndian.AppendUint64(b, uint64(max(o.Age.Milliseconds(), 0)))
 	return append(b, o.ID...)
@@ -106,8 +106,8 @@ func parseOffer(b []byte) (o offer, ok bool) {
 	return o, validPeerID(o.ID)
 }
 
-// appendAsk and parseAsk are both kinds of request.
-func appendAsk(b []byte, id string) []byte { return append(append(b, peerMagic...), id...) }
+// encodeAsk and parseAsk are for both kinds of request.
+func encodeAsk(id string) []byte { return []byte(peerMagic + id) }
 
 func parseAsk(b []byte) (id string, ok bool) {
 	rest, ok := cutMagic(b)

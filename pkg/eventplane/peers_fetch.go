@@ -51,12 +51,16 @@ func newPeerFetcher(prefix, id string) *peerFetcher {
 func (f *peerFetcher) fetch(ctx context.Context, conn *nats.Conn, load func(offer, io.Reader) error) (offer, error) {
 	tried := map[string]int{}
 	var failures []error
-	for {
+	for missed := 0; ; {
 		offers, err := f.collect(ctx, conn)
 		if err != nil {
-			return offer{}, err
+			return offer{}, errors.Join(append(failures, err)...)
 		}
 		again := false
+		if len(offers) == 0 && len(failures) > 0 { // one was there: the connection may be broken
+			missed++
+			again = missed < peerTries
+		}
 		for _, o := range offers {
 			if tried[o.ID] >= peerTries {
 				continue
@@ -107,7 +111,7 @@ func (f *peerFetcher) collect(ctx context.Context, conn *nats.Conn) ([]offer, er
 		return nil, err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := conn.PublishRequest(offerSubject(f.Prefix), inbox, appendAsk(nil, f.ID)); err != nil {
+	if err := conn.PublishRequest(offerSubject(f.Prefix), inbox, encodeAsk(f.ID)); err != nil {
 		return nil, err
 	}
 	most, least := time.NewTimer(f.offersMax), time.NewTimer(f.offersMin)
@@ -149,7 +153,7 @@ func (f *peerFetcher) from(ctx context.Context, conn *nats.Conn, o offer, load f
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := conn.PublishRequest(fetchSubject(f.Prefix, o.ID), inbox, appendAsk(nil, f.ID)); err != nil {
+	if err := conn.PublishRequest(fetchSubject(f.Prefix, o.ID), inbox, encodeAsk(f.ID)); err != nil {
 		return err
 	}
 	if r.err = r.next(); r.err == nil || errors.Is(r.err, io.EOF) { // load need not hear of one that is busy or gone

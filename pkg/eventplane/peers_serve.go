@@ -71,7 +71,7 @@ func (s *peerServer) serve(ctx context.Context, conn *nats.Conn) error {
 		case m.Subject == asked:
 			if o, ready := s.Ready(); ready {
 				o.ID = s.ID
-				_ = conn.Publish(m.Reply, o.append(nil)) // who asks waits for no one in particular
+				_ = conn.Publish(m.Reply, o.encode()) // who asks waits for no one in particular
 			}
 			continue
 		}

@@ -81,7 +81,7 @@ type cursorState struct {
 // writeState writes a state. Last comes what snapshot writes, in the form that
 // [index.Index.Load] reads.
 func writeState(w io.Writer, h stateHeader, cursors []cursorState, snapshot func(io.Writer) error) error {
-	head, err := appendState(nil, h, cursors)
+	head, err := encodeState(h, cursors)
 	if err != nil {
 		return err
 	}
@@ -91,16 +91,15 @@ func writeState(w io.Writer, h stateHeader, cursors []cursorState, snapshot func
 	return snapshot(w)
 }
 
-// appendState appends all of a state that comes before the snapshot.
-func appendState(b []byte, h stateHeader, cursors []cursorState) ([]byte, error) {
+// encodeState returns all of a state that comes before the snapshot.
+func encodeState(h stateHeader, cursors []cursorState) ([]byte, error) {
 	if len(cursors) > maxStateCursors {
 		return nil, fmt.Errorf("%d workers are more than a state holds; its limit is %d", len(cursors), maxStateCursors)
 	}
 	if len(h.Namespace) > maxStateName || len(h.Stream) > maxStateName {
 		return nil, fmt.Errorf("a namespace or stream has a name of more than %d bytes", maxStateName)
 	}
-	start := len(b)
-	b = append(b, stateMagic...)
+	b := []byte(stateMagic)
 	b = append(b, stateVersion)
 	b = appendMillis(b, h.Made)
 	b = binary.LittleEndian.AppendUint64(b, h.Sequence)
@@ -121,7 +120,7 @@ func appendState(b []byte, h stateHeader, cursors []cursorState) ([]byte, error)
 		}
 		b = cursors[i].append(b)
 	}
-	return binary.LittleEndian.AppendUint64(b, xxh3.Hash(b[start:])), nil
+	return binary.LittleEndian.AppendUint64(b, xxh3.Hash(b)), nil
 }
 
 func (c *cursorState) append(b []byte) []byte {

@@ -112,7 +112,7 @@ func TestStateOfAnIndex(t *testing.T) {
 func sampleState(t testing.TB) []byte {
 	t.Helper()
 	at := time.UnixMilli(1_700_000_000_123)
-	b, err := appendState(nil, stateHeader{Made: at, Namespace: "dynamo", Stream: "warmpath", Created: at, Sequence: 9}, []cursorState{
+	b, err := encodeState(stateHeader{Made: at, Namespace: "dynamo", Stream: "warmpath", Created: at, Sequence: 9}, []cursorState{
 		{Key: fleet.Key{ID: 2}, LastID: 3, Source: 4, Replaced: 5, Changed: at, Published: at, Born: at, Live: 3, Partial: true, Heard: true},
 		{Key: fleet.Key{ID: 1, Rank: 8}, LastID: 1},
 	})
@@ -153,7 +153,7 @@ func sealState(b []byte) []byte { return binary.LittleEndian.AppendUint64(b, xxh
 
 // TestStateThatNobodyWrites has a right checksum and says what cannot be.
 func TestStateThatNobodyWrites(t *testing.T) {
-	empty, err := appendState(nil, stateHeader{}, nil)
+	empty, err := encodeState(stateHeader{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestStateThatIsNotWritten(t *testing.T) {
 func FuzzReadState(f *testing.F) {
 	good := sampleState(f)
 	f.Add(good[:len(good)-8])
-	empty, err := appendState(nil, stateHeader{}, nil)
+	empty, err := encodeState(stateHeader{}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func FuzzReadState(f *testing.F) {
 			}
 			return
 		}
-		out, err := appendState(nil, h, cursors)
+		out, err := encodeState(h, cursors)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,9 +49,10 @@ const violationEvery = 10 * time.Millisecond
 
 // ask makes a request to JetStream's API. A server answers a request that is not
 // permitted by an error of the connection alone, so one that appears meanwhile
-// about the API or the inbox is taken for the answer.
+// about the API or the inbox is taken for the answer. Neither does an answer come
+// over another connection than the request went.
 func ask[T any](ctx context.Context, conn *nats.Conn, request func(context.Context) (T, error)) (T, error) {
-	before := conn.LastError()
+	before, connections := conn.LastError(), conn.Stats().Reconnects
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	done := make(chan struct{})
@@ -67,7 +68,12 @@ func ask[T any](ctx context.Context, conn *nats.Conn, request func(context.Conte
 			case <-tick.C:
 			}
 			if err := conn.LastError(); err != before && violates(err) { //nolint:errorlint // whether it is another error, of the same kind or not
-				watching <- err
+				watching <- fmt.Errorf("%w: %w", errStreamDenied, err)
+				cancel()
+				return
+			}
+			if conn.Stats().Reconnects != connections {
+				watching <- errors.New("the connection broke before the answer came")
 				cancel()
 				return
 			}
@@ -76,7 +82,7 @@ func ask[T any](ctx context.Context, conn *nats.Conn, request func(context.Conte
 	answer, err := request(ctx)
 	close(done)
 	if refused := <-watching; err != nil && refused != nil {
-		return answer, fmt.Errorf("%w: %w", errStreamDenied, refused)
+		return answer, refused
 	}
 	return answer, reasonOf(err)
 }

@@ -41,6 +41,7 @@ func (s *stream) consume(ctx context.Context, from uint64, deliver func(m *nats.
 		if err == nil {
 			err = r.round(ctx)
 		}
+		r.noteChanges()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -97,12 +98,19 @@ func (r *streamReader) connected(ctx context.Context, pause time.Duration) error
 	return nil
 }
 
+// noteChanges makes patience begin anew when the connection broke meanwhile: no word
+// could come.
+func (r *streamReader) noteChanges() {
+	for len(r.changes) > 0 {
+		<-r.changes
+		r.heard = time.Now()
+	}
+}
+
 // round reads through one consumer until that has to be replaced.
 func (r *streamReader) round(ctx context.Context) error {
 	r.delivered = 0
-	for len(r.changes) > 0 {
-		<-r.changes // of before
-	}
+	r.noteChanges()
 	if err := r.catchUp(ctx); err != nil {
 		return err
 	}
@@ -175,6 +183,7 @@ func (r *streamReader) read(ctx context.Context, queue <-chan *nats.Msg) error {
 			}
 			quiet, word, r.heard = 0, false, time.Now()
 		case <-r.changes:
+			r.heard = time.Now()
 			return errResume // there was another connection meanwhile, or there is none for good
 		case <-ctx.Done():
 			return ctx.Err()

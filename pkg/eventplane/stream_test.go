@@ -71,17 +71,17 @@ func jetStreamOf(t testing.TB, conn *nats.Conn) jetstream.JetStream {
 }
 
 func kvStream() streamConfig {
-	return streamConfig{Name: "kv", Subjects: dynamo.KVEventSubjects(), Storage: jetstream.FileStorage}
+	return streamConfig{Name: "kv", Subjects: capturedSubjects(), Storage: jetstream.FileStorage}
 }
 
-// mustOpen opens a stream, with little patience.
+// mustOpen opens a stream whose consumers are soon given up.
 func mustOpen(t testing.TB, conn *nats.Conn, cfg streamConfig) *stream {
 	t.Helper()
 	s, err := openStream(t.Context(), jetStreamOf(t, conn), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.heartbeat, s.patience = 100*time.Millisecond, 2*time.Second
+	s.heartbeat, s.patience = 100*time.Millisecond, time.Minute
 	return s
 }
 
@@ -427,7 +427,7 @@ func TestStreamWithoutJetStream(t *testing.T) {
 	address, _, stop := startJetStream(t, anyPort, t.TempDir())
 	conn := persistent(t, address)
 	s := mustOpen(t, conn, kvStream())
-	s.patience = 200 * time.Millisecond
+	s.patience = 4 * time.Second
 	l := listen(t, s, 0)
 	numbered(t, conn, 1, 11)
 	l.want(t, 1, 11)
@@ -457,20 +457,20 @@ func TestStreamAlreadyThere(t *testing.T) {
 		maxAge time.Duration
 	}{
 		"ours": {
-			there: jetstream.StreamConfig{Name: "kv", Subjects: dynamo.KVEventSubjects(), MaxAge: time.Hour},
-			bound: "kv", keeps: dynamo.KVEventSubjects(), maxAge: time.Minute,
+			there: jetstream.StreamConfig{Name: "kv", Subjects: capturedSubjects(), MaxAge: time.Hour},
+			bound: "kv", keeps: capturedSubjects(), maxAge: time.Minute,
 		},
 		"ours, with fewer subjects": {
-			there: jetstream.StreamConfig{Name: "kv", Subjects: dynamo.KVEventSubjects()[:1]},
-			bound: "kv", keeps: dynamo.KVEventSubjects(), maxAge: time.Minute,
+			there: jetstream.StreamConfig{Name: "kv", Subjects: capturedSubjects()[:1]},
+			bound: "kv", keeps: capturedSubjects(), maxAge: time.Minute,
 		},
 		"ours, in memory": {
-			there: jetstream.StreamConfig{Name: "kv", Subjects: dynamo.KVEventSubjects(), Storage: jetstream.MemoryStorage},
-			bound: "kv", keeps: dynamo.KVEventSubjects(), maxAge: time.Minute, hint: "storage",
+			there: jetstream.StreamConfig{Name: "kv", Subjects: capturedSubjects(), Storage: jetstream.MemoryStorage},
+			bound: "kv", keeps: capturedSubjects(), maxAge: time.Minute, hint: "storage",
 		},
 		"ours, with other settings": {
-			there: jetstream.StreamConfig{Name: "kv", Subjects: dynamo.KVEventSubjects(), MaxAge: time.Hour, MaxMsgs: 5, DenyDelete: true},
-			bound: "kv", keeps: dynamo.KVEventSubjects(), maxAge: time.Minute,
+			there: jetstream.StreamConfig{Name: "kv", Subjects: capturedSubjects(), MaxAge: time.Hour, MaxMsgs: 5, DenyDelete: true},
+			bound: "kv", keeps: capturedSubjects(), maxAge: time.Minute,
 		},
 		"of others, all": {
 			there: jetstream.StreamConfig{Name: "audit", Subjects: wide, MaxAge: time.Hour},
@@ -639,15 +639,30 @@ func TestParsePlace(t *testing.T) {
 	}
 }
 
-// TestCovers against a twin that tries subjects.
+// TestCovers: which subjects are within which.
 func TestCovers(t *testing.T) {
 	for _, c := range []struct {
 		wide, narrow string
 		want         bool
 	}{
-		{">", "a", true}, {">", ">", true}, {"*", "a", true}, {"*", "*", true}, {"a", "a", true}, {"a.*", "a.b", true}, {"a.>", "a.b.c", true},
-		{"a.>", "a.*", true}, {"a.>", "a.>", true}, {"a", "*", false}, {"a", ">", false}, {"*", ">", false}, {"a.>", "a", false}, {"a.*", "a", false},
-		{"a", "a.b", false}, {"a.*", "a.>", false}, {"*.b", "a.c", false}, {"namespace.a.>", "namespace.*.b", false},
+		{">", "a", true},
+		{">", ">", true},
+		{"*", "a", true},
+		{"*", "*", true},
+		{"a", "a", true},
+		{"a.*", "a.b", true},
+		{"a.>", "a.b.c", true},
+		{"a.>", "a.*", true},
+		{"a.>", "a.>", true},
+		{"a", "*", false},
+		{"a", ">", false},
+		{"*", ">", false},
+		{"a.>", "a", false},
+		{"a.*", "a", false},
+		{"a", "a.b", false},
+		{"a.*", "a.>", false},
+		{"*.b", "a.c", false},
+		{"namespace.a.>", "namespace.*.b", false},
 	} {
 		if got := covers(c.wide, c.narrow); got != c.want {
 			t.Errorf("%q covers %q: %v", c.wide, c.narrow, got)
