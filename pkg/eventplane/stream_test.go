@@ -15,8 +15,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
-
-	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 )
 
 // startJetStream runs a NATS server that keeps its streams in dir.

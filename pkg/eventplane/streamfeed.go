@@ -64,6 +64,9 @@ func (f *streamFeed) fallBack(why error) error {
 	p := f.plane
 	p.cfg.Log.Warn("events come from NATS itself, which keeps none; the stream is tried again",
 		"stream", p.cfg.JetStream.Stream, "after", streamRetry, "error", withoutURL(why))
+	if errors.Is(why, errStreamReset) {
+		f.created = time.Time{} // its numbers mean nothing any more
+	}
 	if f.core == nil {
 		subs, err := p.subscribeAll(f.conn, f.captured)
 		if err != nil {
