@@ -54,13 +54,13 @@ func (x *Index) evictSome() bool {
 // sweepAll sweeps what workers have left behind, piece by piece, and reports
 // whether it did all of it and there was any.
 func (x *Index) sweepAll() bool {
-	for any := false; ; any = true {
+	for found := false; ; found = true {
 		x.lock.Lock()
 		left := x.tree.columns.left > 0
-		able := x.tree.sweep(sweepStep)
+		able := x.tree.sweep()
 		x.lock.Unlock()
 		if !left {
-			return any
+			return found
 		}
 		if !able {
 			return false

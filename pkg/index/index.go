@@ -214,7 +214,7 @@ func (x *Index) clear(r *rank) {
 	if r.total.Load() > 0 || r.gone && r.opened {
 		x.lock.Lock()
 		x.leave(r)
-		x.tree.sweep(sweepStep)
+		x.tree.sweep()
 		x.lock.Unlock()
 	}
 	x.empty(r)
