@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -321,18 +322,29 @@ func TestTableShrinks(t *testing.T) {
 	}
 }
 
-// What Memory counts is what the heap has.
+// scannable is how much of the heap the garbage collector looks into.
+func scannable() int64 {
+	s := []metrics.Sample{{Name: "/gc/scan/heap:bytes"}}
+	metrics.Read(s)
+	return int64(s[0].Value.Uint64())
+}
+
+// What Memory counts is what the heap has, and the garbage collector looks into
+// hardly any of it.
 func TestBytesAreThoseOfTheHeap(t *testing.T) {
 	for _, c := range []benchCase{{64, 1, false}, {1000, 8, false}} {
 		w := c.workload()
-		before := heapBytes()
+		before, idle := heapBytes(), scannable()
 		x := index.New()
 		w.fill(x)
-		after := heapBytes()
+		after, scanned := heapBytes(), scannable()-idle
 		entries := x.Stats().Entries
 		got, want := x.Memory().Bytes, int64(after-before)
 		if entries < 1e6 || got < want*97/100 || got > want*103/100 {
 			t.Errorf("%v: %d entries, %d bytes counted, %d on the heap", c, entries, got, want)
+		}
+		if scanned > want/20 {
+			t.Errorf("%v: the collector looks into %d of %d bytes", c, scanned, want)
 		}
 		checkBytes(t, x, index.DefaultBytes)
 		runtime.KeepAlive(w)
