@@ -140,18 +140,13 @@ func (x *Index) evict(r *rank, n int) bool {
 func (x *Index) limit(r *rank, n int) int {
 	const sample = 1 << 13
 	every := r.blocks.count/sample + 1
-	var at []int // engine hashes by depth
-	x.depths(r, every, func(_ uint64, depth int) {
-		for len(at) <= depth {
-			at = append(at, 0)
-		}
-		at[depth]++
-	})
-	limit := len(at)
-	for found := 0; limit > 0 && (found == 0 || found*every < n); found += at[limit] {
-		limit--
+	depths := make([]int, 0, min(r.blocks.count, 2*sample))
+	x.depths(r, every, func(_ uint64, depth int) { depths = append(depths, depth) })
+	if len(depths) == 0 {
+		return 0
 	}
-	return limit
+	slices.Sort(depths)
+	return depths[max(0, len(depths)-1-n/every)]
 }
 
 // evictPiece takes blocks away from a worker. It returns false where the worker
