@@ -275,7 +275,7 @@ func (x *Index) storePiece(at *insertion, blocks []kvevent.Block, w *work) int {
 // was room for.
 func (x *Index) link(at *insertion, w *work, n int) int {
 	r, t := at.rank, at.tier
-	x.tree.sweep(sweepStep)
+	x.tree.sweep()
 	if !r.opened && !r.open(x.tree) {
 		at.full = true
 		return 0
@@ -416,7 +416,7 @@ func (x *Index) unlink(r *rank, t kvevent.Tier, cells []cell) bool {
 	}
 	x.lock.Lock()
 	defer x.lock.Unlock()
-	x.tree.sweep(sweepStep)
+	x.tree.sweep()
 	for i := 0; i < len(cells); {
 		if r.forget(cells[i], t) {
 			i++

@@ -187,14 +187,16 @@ func saturate(b *testing.B, x store, w *workload) func() {
 	}
 }
 
+// heapBytes is what is alive on the heap.
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 func BenchmarkMemory(b *testing.B) {
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	for _, s := range structures {
 		for _, c := range benchCases {
 			if c.workers > s.limit {
@@ -203,10 +205,10 @@ func BenchmarkMemory(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%v", s.name, c), func(b *testing.B) {
 				w := c.workload()
 				for b.Loop() {
-					before := heap()
+					before := heapBytes()
 					x := s.fresh()
 					w.fill(x)
-					after := heap()
+					after := heapBytes()
 					entries := float64(x.Stats().Entries)
 					b.ReportMetric(entries, "entries")
 					b.ReportMetric(float64(after-before)/entries, "heap-B/entry")

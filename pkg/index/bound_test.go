@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,10 +170,8 @@ func (s *squeezer) Read(b []byte) (int, error) {
 func TestMemoryRunsOutInLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(rapid.Uint64().Draw(t, "seed"), rapid.SampledFrom([]uint64{1, 4, 50}).Draw(t, "workers"))
-		for range rapid.IntRange(20, 200).Draw(t, "steps") {
-			if err := p.step(); err != nil {
-				t.Fatal(err)
-			}
+		if err := p.steps(rapid.IntRange(20, 200).Draw(t, "steps")); err != nil {
+			t.Fatal(err)
 		}
 		data := snapshot(t, p.index)
 		p.index = index.New()
@@ -323,25 +322,29 @@ func TestTableShrinks(t *testing.T) {
 	}
 }
 
-// What Memory counts is what the heap has.
+// scannable is how much of the heap the garbage collector looks into.
+func scannable() int64 {
+	s := []metrics.Sample{{Name: "/gc/scan/heap:bytes"}}
+	metrics.Read(s)
+	return int64(s[0].Value.Uint64())
+}
+
+// What Memory counts is what the heap has, and the garbage collector looks into
+// hardly any of it.
 func TestBytesAreThoseOfTheHeap(t *testing.T) {
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	for _, c := range []benchCase{{64, 1, false}, {1000, 8, false}} {
 		w := c.workload()
-		before := heap()
+		before, idle := heapBytes(), scannable()
 		x := index.New()
 		w.fill(x)
-		after := heap()
+		after, scanned := heapBytes(), scannable()-idle
 		entries := x.Stats().Entries
-		got, want := x.Memory().Bytes, after-before
+		got, want := x.Memory().Bytes, int64(after-before)
 		if entries < 1e6 || got < want*97/100 || got > want*103/100 {
 			t.Errorf("%v: %d entries, %d bytes counted, %d on the heap", c, entries, got, want)
+		}
+		if scanned > want/20 {
+			t.Errorf("%v: the collector looks into %d of %d bytes", c, scanned, want)
 		}
 		checkBytes(t, x, index.DefaultBytes)
 		runtime.KeepAlive(w)
@@ -354,10 +357,8 @@ func TestLoadWithinABound(t *testing.T) {
 	cut := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPair(rapid.Uint64().Draw(t, "seed"), rapid.SampledFrom([]uint64{1, 4, 50}).Draw(t, "workers"))
-		for range rapid.IntRange(20, 200).Draw(t, "steps") {
-			if err := p.step(); err != nil {
-				t.Fatal(err)
-			}
+		if err := p.steps(rapid.IntRange(20, 200).Draw(t, "steps")); err != nil {
+			t.Fatal(err)
 		}
 		data := snapshot(t, p.index)
 		x, bound := index.NewTiny(rapid.Int64Range(180<<10, 700<<10).Draw(t, "bytes"))
@@ -382,10 +383,8 @@ func TestLoadWithinABound(t *testing.T) {
 		}
 		p.index = x
 		p.checkPrefixes(t)
-		for range 30 { // and it goes on
-			if err := p.step(); err != nil {
-				t.Fatal(err)
-			}
+		if err := p.steps(30); err != nil { // and it goes on
+			t.Fatal(err)
 		}
 		if err := x.Check(); err != nil {
 			t.Fatal(err)

@@ -54,13 +54,13 @@ func (x *Index) evictSome() bool {
 // sweepAll sweeps what workers have left behind, piece by piece, and reports
 // whether it did all of it and there was any.
 func (x *Index) sweepAll() bool {
-	for any := false; ; any = true {
+	for found := false; ; found = true {
 		x.lock.Lock()
 		left := x.tree.columns.left > 0
-		able := x.tree.sweep(sweepStep)
+		able := x.tree.sweep()
 		x.lock.Unlock()
 		if !left {
-			return any
+			return found
 		}
 		if !able {
 			return false
@@ -140,18 +140,13 @@ func (x *Index) evict(r *rank, n int) bool {
 func (x *Index) limit(r *rank, n int) int {
 	const sample = 1 << 13
 	every := r.blocks.count/sample + 1
-	var at []int // engine hashes by depth
-	x.depths(r, every, func(_ uint64, depth int) {
-		for len(at) <= depth {
-			at = append(at, 0)
-		}
-		at[depth]++
-	})
-	limit := len(at)
-	for found := 0; limit > 0 && (found == 0 || found*every < n); found += at[limit] {
-		limit--
+	depths := make([]int, 0, min(r.blocks.count, 2*sample))
+	x.depths(r, every, func(_ uint64, depth int) { depths = append(depths, depth) })
+	if len(depths) == 0 {
+		return 0
 	}
-	return limit
+	slices.Sort(depths)
+	return depths[max(0, len(depths)-1-n/every)]
 }
 
 // evictPiece takes blocks away from a worker. It returns false where the worker

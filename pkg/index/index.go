@@ -23,7 +23,7 @@ const quarantine = 64
 
 // slotBytes is what the registry takes per worker: its rank, and its share of the
 // map and the lists. Room for MaxWorkers of them is set aside.
-const slotBytes = 304
+const slotBytes = 280
 
 // Index is the prefix index. All methods may be called at once; events of one
 // worker must be applied in order.
@@ -214,7 +214,7 @@ func (x *Index) clear(r *rank) {
 	if r.total.Load() > 0 || r.gone && r.opened {
 		x.lock.Lock()
 		x.leave(r)
-		x.tree.sweep(sweepStep)
+		x.tree.sweep()
 		x.lock.Unlock()
 	}
 	x.empty(r)

@@ -125,6 +125,15 @@ func (p *pair) step() error {
 	return errors.Join(p.index.Apply(ev), p.plain.Apply(ev))
 }
 
+func (p *pair) steps(n int) error {
+	for range n {
+		if err := p.step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (p *pair) check(t *rapid.T) {
 	if err := p.index.Check(); err != nil {
 		t.Fatal(err)

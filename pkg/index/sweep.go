@@ -75,11 +75,11 @@ func (x *tree) leave(c column) {
 	k.left++
 }
 
-// sweep looks at n runs and takes the columns that were left out of their sets.
+// sweep looks at sweepStep runs and takes the columns that were left out of their sets.
 // It returns false where there is no memory to go on.
-func (x *tree) sweep(n int) bool {
+func (x *tree) sweep() bool {
 	k := &x.columns
-	for ; n > 0 && k.left > 0; n-- {
+	for n := 0; n < sweepStep && k.left > 0; n++ {
 		if k.at == 0 {
 			k.going = append(k.going[:0], k.dead...)
 			k.at = 1

@@ -197,11 +197,11 @@ func sizeFor(n int) int {
 // entriesBytes is what the runtime allocates for a segment's entries.
 func entriesBytes(n int) int64 {
 	const class = 1 << 12 // the steps that do not fill theirs are just below these
-	if size := int64(n) * entryBytes; size%class > class-entryBytes {
-		return size/class*class + class
-	} else {
-		return size
+	size := int64(n) * entryBytes
+	if size%class > class-entryBytes {
+		size += class - size%class
 	}
+	return size
 }
 
 // rehash fills a segment anew with those of some entries whose hash has want in
