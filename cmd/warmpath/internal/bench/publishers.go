@@ -105,7 +105,7 @@ func Publishers(ctx context.Context, cfg PublishersConfig) (err error) {
 		return err
 	}
 	if _, err := orders.ReadString('\n'); err != nil {
-		return nil //nolint:nilerr // nobody asks for a closing
+		return nil // nobody asks for a closing
 	}
 	closed, err := p.together(func(one *publisher) error { return p.finish(ctx, one) })
 	if err != nil {
