@@ -58,6 +58,15 @@ func (p *Picker) waitSum(t *testing.T, want float64, name string, wanted ...stri
 	}
 }
 
+// waitIdle waits until nothing is booked on any worker: a request's load goes when
+// its stream ends, which the client may see first.
+func (p *Picker) waitIdle(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"warmpath_worker_requests", "warmpath_worker_prefill_tokens", "warmpath_worker_decode_blocks"} {
+		p.waitSum(t, 0, name)
+	}
+}
+
 // oddities are the counters that stay zero as long as workers behave and nothing
 // is lost.
 var oddities = []string{

@@ -22,7 +22,7 @@ import (
 
 // startTimeout is how long a stack may take to answer. It takes about a second
 // on an idle machine.
-const startTimeout = 90 * time.Second
+const startTimeout = 3 * time.Minute
 
 //go:embed scripts/*.py
 var scripts embed.FS
