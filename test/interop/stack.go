@@ -262,6 +262,9 @@ func (s *Stack) awaitID(t testing.TB, w *worker) {
 // does not notice a new address of a worker that never left.
 func (s *Stack) Restart(t testing.TB, role fleet.Role, i int) {
 	t.Helper()
+	if s.cfg.Pods == nil {
+		t.Fatal("restart: without pods, a worker started again is another worker")
+	}
 	at := slices.IndexFunc(s.workers, func(w *worker) bool { return w.role == role }) + i
 	old := s.workers[at]
 	old.kill(t)
