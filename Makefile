@@ -20,6 +20,8 @@ RACE_PACKAGES ?= ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/extproc/...
 BENCH_PACKAGES ?= ./pkg/block/... ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/prompt/... ./pkg/kvevent/... ./pkg/eventplane/... ./pkg/extproc/...
 BENCH_COUNT ?= 6
 BENCH_ARGS ?=
+# Mooncake's conversation trace, for a replay; docs/benchmarks.md says where it is.
+TRACE ?=
 FUZZ_TIME ?= 30s
 DEMO_ARGS ?=
 
@@ -68,9 +70,10 @@ test-interop: ## Run against real Dynamo workers and frontends.
 	$(GO) test -race -count=1 -timeout $(TEST_TIMEOUT) -v ./test/interop/...
 
 .PHONY: bench
-bench: build ## Run the benchmarks: the core packages, then ext-proc round trips (BENCH_ARGS).
+bench: build ## Run the benchmarks: the core packages, the index (TRACE), events, ext-proc round trips (BENCH_ARGS).
 	$(GO) test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) -timeout 60m $(BENCH_PACKAGES)
-	bin/warmpath bench index
+	bin/warmpath bench index $(if $(TRACE),--trace $(TRACE))
+	bin/warmpath bench events
 	bin/warmpath bench extproc $(BENCH_ARGS)
 
 # go test fuzzes one target of one package at a time: find them by name.

@@ -85,13 +85,17 @@ func (c *crew) newWorker(url string, i int, seed uint64, serials *atomic.Uint64)
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	conn, err := nats.Connect(url, append(options,
-		nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
-		nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // a server that is gone is no news
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	options = append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // a server that is gone is no news
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	var conn *nats.Conn
+	// The library takes a PING of the server in the middle of its greeting for an
+	// error.
+	eventually(t, "a connection to the server", func() bool {
+		var err error
+		conn, err = nats.Connect(url, options...)
+		return err == nil
+	})
 	t.Cleanup(func() {
 		conn.Close()
 		<-closed

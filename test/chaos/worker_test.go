@@ -103,7 +103,7 @@ func (w *worker) run(ctx context.Context) {
 		if flooding && n%floodAhead != 0 {
 			continue
 		}
-		for wait := true; wait; wait = w.ahead(m) {
+		for wait := true; wait; wait = flooding && w.ahead(m) {
 			select {
 			case <-ctx.Done():
 				return
@@ -117,7 +117,7 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) ahead(m *message) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.flooding && m != nil && !w.witness.sees(m)
+	return w.flooding && !w.witness.sees(m)
 }
 
 // speak publishes one message of a rank. Its caller holds the lock.

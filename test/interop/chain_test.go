@@ -217,6 +217,7 @@ func (c *chain) run(t *testing.T, component, version string, ranks int) {
 	// picker that goes round the workers look right.
 	for _, n := range rand.New(rand.NewPCG(1, 1)).Perm(len(home) * sharing) {
 		g, i := uint64(n/sharing), uint64(n%sharing)+1
+		c.picker.waitIdle(t)
 		pin := mustSend(forgedHeaders(), groupPrompt(g, i))
 		if pin.holder() != home[g] {
 			t.Errorf("request %d of group %d was picked for %s, want %s, which holds its prefix", i, g, pin.holder(), home[g])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -13,11 +14,16 @@ import (
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 )
 
+// placing is a request on a worker.
+type placing struct {
+	request string
+	worker  fleet.Key
+}
+
 // loadWords is what load messages said.
 type loadWords struct {
-	kinds     map[dynamo.LoadKind]int
-	placed    map[string]fleet.Key // request to the worker that a router placed it on
-	freed     map[string]bool      // requests that a router told the end of
+	placed    map[placing]bool // by a router
+	freed     map[placing]bool // a router told the end
 	routers   map[uint64]bool
 	byWorkers int // ends of prefill that workers told
 	used      map[fleet.Key]bool
@@ -29,7 +35,7 @@ type loadWords struct {
 func readLoads(t *testing.T, events []Event) *loadWords {
 	t.Helper()
 	w := &loadWords{
-		kinds: map[dynamo.LoadKind]int{}, placed: map[string]fleet.Key{}, freed: map[string]bool{},
+		placed: map[placing]bool{}, freed: map[placing]bool{},
 		routers: map[uint64]bool{}, used: map[fleet.Key]bool{}, passes: map[fleet.Key]bool{},
 	}
 	var d dynamo.LoadDecoder
@@ -48,7 +54,6 @@ func readLoads(t *testing.T, events []Event) *loadWords {
 		if l.Kind.String() != subject.Topic {
 			t.Fatalf("message on %s is of topic %s", m.Subject, l.Kind)
 		}
-		w.kinds[l.Kind]++
 		w.take(l)
 	}
 	return w
@@ -69,14 +74,45 @@ func (w *loadWords) take(l *dynamo.Load) {
 			return
 		}
 		w.routers[e.RouterID] = true
+		at := placing{string(e.RequestID), fleet.Key{ID: e.WorkerID, Rank: e.Rank}}
 		switch e.Kind {
 		case dynamo.AddRequest:
-			w.placed[string(e.RequestID)] = fleet.Key{ID: e.WorkerID, Rank: e.Rank}
+			w.placed[at] = true
 		case dynamo.Free:
-			w.freed[string(e.RequestID)] = true
+			w.freed[at] = true
 		case dynamo.MarkPrefillCompleted:
 		}
 	}
+}
+
+// check says which of some requests have not been placed, or, at the end, have been
+// and not freed.
+func (w *loadWords) check(ids map[string]bool, end bool) error {
+	placed := map[string]bool{}
+	for p := range w.placed {
+		if !ids[p.request] {
+			continue
+		}
+		placed[p.request] = true
+		if end && !w.freed[p] {
+			return fmt.Errorf("no router has freed request %s on %s", p.request, p.worker)
+		}
+	}
+	if len(placed) < len(ids) {
+		return fmt.Errorf("routers have placed %d of %d requests", len(placed), len(ids))
+	}
+	return nil
+}
+
+// count returns the requests that are placed on a worker and not freed.
+func (w *loadWords) count(key fleet.Key) int {
+	n := 0
+	for p := range w.placed {
+		if p.worker == key && !w.freed[p] {
+			n++
+		}
+	}
+	return n
 }
 
 // loadRig is a stack whose frontend chooses workers itself, and a picker that
@@ -92,9 +128,10 @@ func startLoads(t *testing.T, cfg StackConfig) *loadRig {
 	cfg.NATSURL, cfg.BlockSize, cfg.Blocks, cfg.Router = StartNATS(t), blockSize, 1024, "kv"
 	// At a real engine's pace, so that a long answer lasts until it is given up.
 	cfg.Speedup = 1
-	r := &loadRig{events: Record(t, cfg.NATSURL, dynamo.TopicKVMetrics, dynamo.TopicForwardPassMetrics, dynamo.TopicActiveSequences)}
-	r.stack = StartStack(t, cfg)
+	r := &loadRig{stack: StartStack(t, cfg)}
 	r.picker = StartPicker(t, r.stack, PickerConfig{Binary: pickerBinary(t)})
+	// From here on the picker hears whatever is recorded.
+	r.events = Record(t, cfg.NATSURL, dynamo.TopicKVMetrics, dynamo.TopicForwardPassMetrics, dynamo.TopicActiveSequences)
 	return r
 }
 
@@ -123,9 +160,9 @@ func (r *loadRig) wait(t *testing.T, check func(*loadWords) error) *loadWords {
 	return w
 }
 
-// hold sends n requests that take long, calls during when the picker counts each of
-// them once per pool, gives them up, and waits until none is left.
-func (r *loadRig) hold(t *testing.T, n, pools int, during func(w *loadWords)) {
+// hold sends n requests that take long, waits until the picker counts each of them
+// where its router says that it is, gives them up, and waits until none is left.
+func (r *loadRig) hold(t *testing.T, n int) {
 	t.Helper()
 	const forever = 4000
 	ids := map[string]bool{}
@@ -142,15 +179,12 @@ func (r *loadRig) hold(t *testing.T, n, pools int, during func(w *loadWords)) {
 			return nil
 		})
 	}
-	r.picker.waitSum(t, float64(n*pools), "warmpath_foreign_requests")
-	during(r.wait(t, func(w *loadWords) error {
-		for id := range ids {
-			if _, ok := w.placed[id]; !ok {
-				return fmt.Errorf("no router has placed request %s", id)
-			}
-		}
-		return nil
-	}))
+	// In a split pool the prefill worker is done with a request before it lasts.
+	r.picker.waitSum(t, float64(n), "warmpath_foreign_requests")
+	w := r.wait(t, func(w *loadWords) error { return w.check(ids, false) })
+	for _, key := range r.keys() {
+		r.picker.waitSum(t, float64(w.count(key)), "warmpath_foreign_requests", labelsOf(key)...)
+	}
 	giveUp()
 	if err := work.Wait(); err != nil {
 		t.Error(err)
@@ -162,78 +196,83 @@ func (r *loadRig) hold(t *testing.T, n, pools int, during func(w *loadWords)) {
 // none.
 func (r *loadRig) settle(t *testing.T, ids map[string]bool) {
 	t.Helper()
-	r.wait(t, func(w *loadWords) error {
-		for id := range ids {
-			if !w.freed[id] {
-				return fmt.Errorf("no router has freed request %s", id)
-			}
-		}
-		return nil
-	})
+	r.wait(t, func(w *loadWords) error { return w.check(ids, true) })
 	r.picker.waitSum(t, 0, "warmpath_foreign_requests")
 	r.picker.waitSum(t, 0, "warmpath_foreign_prefill_tokens")
 }
 
+// keys returns all ranks of all workers.
+func (r *loadRig) keys() []fleet.Key {
+	var keys []fleet.Key
+	for _, w := range r.stack.workers {
+		for rank := range uint32(r.stack.cfg.Ranks) {
+			keys = append(keys, fleet.Key{ID: w.id, Rank: rank})
+		}
+	}
+	return keys
+}
+
+// finish sends n short requests, one after the other, and waits until none is left.
+func (r *loadRig) finish(t *testing.T, n int) {
+	t.Helper()
+	ids := map[string]bool{}
+	for i := range n {
+		id := NewRequestID()
+		ids[id] = true
+		if err := r.request(t.Context(), id, uint64(100+i), 4); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.settle(t, ids)
+}
+
+// checkEngines checks what engines say of themselves: blocks in use where something
+// ran, and the queue of every rank, once a second.
+func (r *loadRig) checkEngines(t *testing.T) *loadWords {
+	t.Helper()
+	keys := r.keys()
+	w := r.wait(t, func(w *loadWords) error {
+		if len(w.passes) < len(keys) || len(w.used) == 0 {
+			return fmt.Errorf("%d ranks tell of their steps and %d of their blocks, want %d and some", len(w.passes), len(w.used), len(keys))
+		}
+		return nil
+	})
+	for key := range w.passes {
+		if !slices.Contains(keys, key) {
+			t.Errorf("steps of %s, which is no worker", key)
+		}
+		r.picker.waitSum(t, 0, "warmpath_engine_queued_requests", labelsOf(key)...)
+		r.picker.waitSum(t, 0, "warmpath_engine_queued_prefill_tokens", labelsOf(key)...)
+	}
+	for key := range w.used {
+		r.picker.waitSample(t, func(float64) error { return nil }, "warmpath_engine_kv_used_blocks", labelsOf(key)...)
+	}
+	return w
+}
+
+func runLoads(t *testing.T, cfg StackConfig) {
+	t.Helper()
+	r := startLoads(t, cfg)
+	r.hold(t, 8)
+	r.finish(t, 12)
+	w := r.checkEngines(t)
+	if told := w.byWorkers > 0; told != releases[cfg.Version].workersTellPrefill {
+		t.Errorf("workers told the end of %d prefills", w.byWorkers)
+	}
+	if len(w.routers) == 0 {
+		t.Error("no router speaks")
+	}
+	r.picker.checkNothingOdd(t)
+}
+
 func TestLoads(t *testing.T) {
 	forEachVersion(t, func(t *testing.T, version string) {
-		r := startLoads(t, StackConfig{Version: version, Ranks: 2, Roles: map[fleet.Role]int{fleet.Aggregated: 2}})
-		p := r.picker
-		keys := map[fleet.Key]bool{}
-		for _, id := range r.stack.Workers(fleet.Aggregated) {
-			keys[fleet.Key{ID: id}], keys[fleet.Key{ID: id, Rank: 1}] = true, true
-		}
-		r.hold(t, 8, 1, func(w *loadWords) {
-			// The picker counts them where the router says that they are.
-			for key := range keys {
-				want := 0
-				for id, at := range w.placed {
-					if at == key && !w.freed[id] {
-						want++
-					}
-				}
-				p.waitSum(t, float64(want), "warmpath_foreign_requests", labelsOf(key)...)
-			}
-		})
+		runLoads(t, StackConfig{Version: version, Ranks: 2, Roles: map[fleet.Role]int{fleet.Aggregated: 2}})
+	})
+}
 
-		ids := map[string]bool{}
-		for i := range 12 {
-			id := NewRequestID()
-			ids[id] = true
-			if err := r.request(t.Context(), id, uint64(100+i), 4); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.settle(t, ids)
-
-		// What engines say of themselves: blocks in use where something ran, and the
-		// queue of every rank, once a second.
-		w := r.wait(t, func(w *loadWords) error {
-			if len(w.passes) != len(keys) {
-				return fmt.Errorf("%d ranks tell of their steps, want %d", len(w.passes), len(keys))
-			}
-			if len(w.used) == 0 {
-				return errors.New("no rank tells of its blocks")
-			}
-			return nil
-		})
-		for key := range w.passes {
-			if !keys[key] {
-				t.Errorf("steps of %s, which is no worker", key)
-			}
-			p.waitSum(t, 0, "warmpath_engine_queued_requests", labelsOf(key)...)
-			p.waitSum(t, 0, "warmpath_engine_queued_prefill_tokens", labelsOf(key)...)
-		}
-		for key := range w.used {
-			if _, err := p.sum(t.Context(), "warmpath_engine_kv_used_blocks", labelsOf(key)...); err != nil {
-				t.Error(err)
-			}
-		}
-		if len(w.routers) != 1 {
-			t.Errorf("%d routers speak, want one", len(w.routers))
-		}
-		if told := w.byWorkers > 0; told != releases[version].workersTellPrefill {
-			t.Errorf("workers told the end of %d prefills", w.byWorkers)
-		}
-		p.checkNothingOdd(t)
+func TestLoadsOfPrefillAndDecode(t *testing.T) {
+	forVersions(t, chainVersions, func(t *testing.T, version string) {
+		runLoads(t, StackConfig{Version: version, Roles: map[fleet.Role]int{fleet.Prefill: 2, fleet.Decode: 2}})
 	})
 }

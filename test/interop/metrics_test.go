@@ -45,16 +45,36 @@ sample:
 // waitSum waits until the samples of a metric add up as wanted.
 func (p *Picker) waitSum(t *testing.T, want float64, name string, wanted ...string) {
 	t.Helper()
+	p.waitSample(t, func(got float64) error {
+		if got != want {
+			return fmt.Errorf("%s with %q is %v, want %v", name, wanted, got, want)
+		}
+		return nil
+	}, name, wanted...)
+}
+
+// waitSample waits until there are samples of a metric and their sum passes a check.
+func (p *Picker) waitSample(t *testing.T, check func(float64) error, name string, wanted ...string) {
+	t.Helper()
 	ctx, cancel := contextWithDeadline(t)
 	defer cancel()
 	if err := poll(ctx, func() error {
 		got, err := p.sum(ctx, name, wanted...)
-		if err == nil && got != want {
-			err = fmt.Errorf("%s with %q is %v, want %v", name, wanted, got, want)
+		if err == nil {
+			err = check(got)
 		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// waitIdle waits until nothing is booked on any worker: a request's load goes when
+// its stream ends, which the client may see first.
+func (p *Picker) waitIdle(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"warmpath_worker_requests", "warmpath_worker_prefill_tokens", "warmpath_worker_decode_blocks"} {
+		p.waitSum(t, 0, name)
 	}
 }
 

@@ -33,6 +33,9 @@ func (s *Stack) waitReady(ctx context.Context) error {
 			if err := s.checkRunning(); err != nil {
 				return err
 			}
+			// A request that a part loses while it starts is not waited for.
+			ctx, cancel := context.WithTimeout(ctx, startTimeout/6)
+			defer cancel()
 			return check(ctx)
 		}); err != nil {
 			return err
@@ -42,18 +45,22 @@ func (s *Stack) waitReady(ctx context.Context) error {
 }
 
 // poll calls check until it returns nil or errPart, or until ctx ends. Its error
-// is check's last one.
+// is check's last one from before that.
 func poll(ctx context.Context, check func() error) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	var last error
 	for {
 		err := check()
 		if err == nil || errors.Is(err, errPart) {
 			return err
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w; last seen: %w", ctx.Err(), err)
+			return fmt.Errorf("%w; last seen: %w", ctx.Err(), last)
 		case <-tick.C:
 		}
 	}

@@ -2,11 +2,13 @@ package interop
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 	"github.com/warmpath/warmpath/pkg/recovery"
@@ -101,9 +103,6 @@ func TestForcedGap(t *testing.T) {
 		// The picker misses what the relay loses, and notices with the next event.
 		r.loseEventsOf(t, victim)
 		r.fill(t, victim)
-		for _, chain := range Chains(prompt(uint64(r.sent)), blockSize) {
-			delete(r.want[victim], chain)
-		}
 		r.fill(t, other)
 		r.waitHeard(t, before+2)
 		r.relay.Lose(nil)
@@ -112,7 +111,7 @@ func TestForcedGap(t *testing.T) {
 			t.Fatal("the relay lost nothing")
 		}
 		r.fill(t, victim)
-		r.want.waitExact(t, r.picker)
+		r.waitDegraded(t, victim, prompt(uint64(r.sent)))
 		events := 0
 		for _, n := range ReadLedger(lost).Events {
 			events += n
@@ -130,6 +129,65 @@ func TestForcedGap(t *testing.T) {
 		if diff := cmp.Diff(said, r.heard.Events()); diff != "" {
 			t.Errorf("through the relay (-said +heard):\n%s", diff)
 		}
+	})
+}
+
+// waitDegraded waits until the picker knows that a rank holds a prompt, and all that
+// the others hold. What else it says of the rank must be true.
+func (r *gapRig) waitDegraded(t *testing.T, victim fleet.Key, prompt []uint32) {
+	t.Helper()
+	ctx, cancel := contextWithDeadline(t)
+	defer cancel()
+	if err := poll(ctx, func() error {
+		index, err := r.picker.Index(ctx)
+		if err != nil {
+			return err
+		}
+		for _, chain := range Chains(prompt, blockSize) {
+			if !index[victim][chain] {
+				return fmt.Errorf("worker %s is not known to hold the last prompt sent to it", victim)
+			}
+		}
+		for chain := range index[victim] {
+			if !r.want[victim][chain] {
+				t.Fatalf("worker %s holds block %d by the index, which it was never sent", victim, chain)
+			}
+		}
+		others := maps.Clone(r.want)
+		delete(others, victim)
+		delete(index, victim)
+		if diff := cmp.Diff(map[fleet.Key]map[block.Chain]bool(others), index); diff != "" {
+			return fmt.Errorf("index of the other ranks (-held +index):\n%s", diff)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGapIsClosed: a picker that may ask workers knows after a gap what they hold.
+func TestGapIsClosed(t *testing.T) {
+	forVersions(t, chainVersions, func(t *testing.T, version string) {
+		r := startGap(t, version, true)
+		ids := r.stack.Workers(fleet.Aggregated)
+		victim, other := fleet.Key{ID: ids[0], Rank: 1}, fleet.Key{ID: ids[1]}
+		r.fill(t, victim)
+		r.fill(t, other)
+		r.want.waitExact(t, r.picker)
+
+		before := len(r.said.Events())
+		r.loseEventsOf(t, victim)
+		r.fill(t, victim)
+		r.fill(t, other)
+		r.fill(t, victim)
+		r.waitHeard(t, before+3)
+		r.relay.Lose(nil)
+		if len(r.relay.Lost()) == 0 {
+			t.Fatal("the relay lost nothing")
+		}
+		r.fill(t, victim)
+		r.want.waitExact(t, r.picker)
+		r.picker.waitSum(t, 1, "warmpath_worker_event_gaps_total")
 	})
 }
 

@@ -70,7 +70,7 @@ func (t *target) judge(r *CaseRow) string {
 	ask(t.lookups, r.Lookups, 1, "%g lookups", true)
 	ask(t.p50, r.P50US, 1, "p50 %g us", false)
 	ask(t.p99, r.P99US, 1, "p99 %g us", false)
-	ask(t.longest, r.MaxUS, 1, "longest %g us", false)
+	ask(t.longest, max(0, r.MaxUS-r.BaselineMaxUS), 1, "longest %g us beyond the baseline's", false)
 	ask(t.bytes, r.BytesPerEntry, 1, "%g bytes", false)
 	text := strings.Join(asked, ", ")
 	if len(missed) > 0 {

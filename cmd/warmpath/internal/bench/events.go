@@ -137,7 +137,11 @@ func (b *eventBench) row(name string, r *published) CaseRow {
 		CPUPlane: r.cpuPlane.Seconds() / seconds, CPUServer: r.cpuServer.Seconds() / seconds, CPUPublishers: r.cpuPublishers.Seconds() / seconds,
 	}
 	r.latencies.into(&row)
-	fmt.Fprintf(b.Progress, "  %s: %.2f M blocks/s, p50 %.0f us, p99 %.0f us\n", name, row.BlocksPerS/1e6, row.P50US, row.P99US)
+	fmt.Fprintf(b.Progress, "  %s: %.2f M blocks/s", name, row.BlocksPerS/1e6)
+	if len(r.latencies) > 0 {
+		fmt.Fprintf(b.Progress, ", p50 %.0f us, p99 %.0f us", row.P50US, row.P99US)
+	}
+	fmt.Fprintln(b.Progress)
 	return row
 }
 

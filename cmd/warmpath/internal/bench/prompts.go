@@ -35,16 +35,19 @@ func (p *prompts) add(hashes []block.Hash) {
 	p.chains = append(p.chains, block.AppendChains(nil, hashes))
 }
 
+// freshHashes are contents that nobody has yet.
+func freshHashes(random *rand.Rand, n int) []block.Hash {
+	list := make([]block.Hash, n)
+	for i := range list {
+		list[i] = block.Hash(random.Uint64())
+	}
+	return list
+}
+
 // newPrompts makes short and long prompts; of branchy ones all are short.
 func newPrompts(seed uint64, short, long int, branchy bool) *prompts {
 	random := rand.New(rand.NewPCG(seed, 7))
-	fresh := func(n int) []block.Hash {
-		list := make([]block.Hash, n)
-		for i := range list {
-			list[i] = block.Hash(random.Uint64())
-		}
-		return list
-	}
+	fresh := func(n int) []block.Hash { return freshHashes(random, n) }
 	p := &prompts{}
 	if branchy {
 		p.branch(fresh, short)

@@ -32,19 +32,12 @@ type script struct {
 func newScript(publisher int) *script {
 	s := &script{worker: 1<<52 + uint64(publisher)}
 	common, own := rand.New(rand.NewPCG(1, 9)), rand.New(rand.NewPCG(2, uint64(publisher)))
-	fresh := func(r *rand.Rand, n int) []block.Hash {
-		list := make([]block.Hash, n)
-		for i := range list {
-			list[i] = block.Hash(r.Uint64())
-		}
-		return list
-	}
 	var shared [systems][]block.Hash
 	for i := range shared {
-		shared[i] = fresh(common, sharedBlocks)
+		shared[i] = freshHashes(common, sharedBlocks)
 	}
 	for i := range 2 * heldPrompts {
-		s.prompts.add(slices.Concat(shared[i%systems], fresh(own, 2*halfBlocks)))
+		s.prompts.add(slices.Concat(shared[i%systems], freshHashes(own, 2*halfBlocks)))
 	}
 	return s
 }
