@@ -14,6 +14,7 @@ const (
 	maxBlockSize = 65536
 	maxBody      = 1 << 30
 	minIndex     = 16 << 20
+	maxIndex     = 1 << 38
 	maxRanks     = 1024
 )
 
@@ -72,8 +73,8 @@ func (s *ServerConfig) check(p *problems, recovery bool) {
 	if s.MaxBodyBytes < 1 || s.MaxBodyBytes > maxBody {
 		p.add("server.maxBodyBytes", "must be 1 to %d bytes, not %d", maxBody, s.MaxBodyBytes)
 	}
-	if s.MaxIndexBytes < minIndex {
-		p.add("server.maxIndexBytes", "must be at least %d bytes, not %d", minIndex, s.MaxIndexBytes)
+	if s.MaxIndexBytes < minIndex || s.MaxIndexBytes > maxIndex {
+		p.add("server.maxIndexBytes", "must be %d to %d bytes, not %d", minIndex, maxIndex, s.MaxIndexBytes)
 	}
 	checkEnum(p, "server.logLevel", s.LogLevel, LogDebug, LogInfo, LogWarn, LogError)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,12 +38,13 @@ type App struct {
 	engines *load.Engines
 	picker  *pick.Picker
 
-	workers   *discovery.File
-	plane     *eventplane.Plane // nil when events are disabled
-	recoverer *recoverer        // nil when workers are not asked
-	tokenizer *tokenizer        // nil when turned off
-	extproc   *extproc.Server
-	admin     *http.Server
+	workers       *discovery.File
+	plane         *eventplane.Plane // nil when events are disabled
+	planeWasReady atomic.Bool
+	recoverer     *recoverer // nil when workers are not asked
+	tokenizer     *tokenizer // nil when turned off
+	extproc       *extproc.Server
+	admin         *http.Server
 
 	streams, health, metrics net.Listener
 
@@ -59,11 +61,14 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
 		log:      log,
 		registry: telemetry.NewRegistry(),
 		started:  time.Now(),
-		index:    index.New(),
 		guesses:  index.NewSpeculation(guessTTL(spec)),
 		load:     load.NewTable(),
 		engines:  load.NewEngines(),
 		handoff:  handoff(&spec.Handoff),
+	}
+	var err error
+	if a.index, err = index.NewBounded(index.Config{MaxBytes: cfg.Server.MaxIndexBytes}); err != nil {
+		return nil, err
 	}
 	a.picker = pick.New(a.index, a.guesses, a.load, spec.BlockSize)
 	a.workers = &discovery.File{
@@ -115,6 +120,8 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			Loads:       a.engines,
 			ReplicaSync: spec.EventPlane.ReplicaSync,
 			Recover:     asks,
+			JetStream:   jetStream(&spec.EventPlane.JetStream),
+			WarmUp:      warmUp(&spec.EventPlane.WarmUp),
 			Log:         a.log,
 		})
 		if err != nil {

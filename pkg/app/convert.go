@@ -60,3 +60,17 @@ func security(spec *v1alpha1.NATSSpec) eventplane.Security {
 	}
 	return s
 }
+
+func jetStream(s *v1alpha1.JetStreamSpec) *eventplane.JetStream {
+	if !s.Enabled {
+		return nil
+	}
+	return &eventplane.JetStream{
+		Stream: s.Stream, InMemory: s.Storage == v1alpha1.StorageMemory, Replicas: s.Replicas,
+		MaxAge: s.MaxAge.Duration, MaxBytes: s.MaxBytes, SnapshotInterval: s.SnapshotInterval.Duration,
+	}
+}
+
+func warmUp(s *v1alpha1.WarmUpSpec) eventplane.WarmUp {
+	return eventplane.WarmUp{Timeout: s.Timeout.Duration, Peers: *s.FromPeers}
+}

@@ -25,10 +25,24 @@ var (
 	descHeld        = desc("worker_blocks", "Blocks that a worker holds according to its events.", "worker_id", "rank", "tier")
 	descIndexEvents = desc("index_blocks_total", "Blocks that events stored or removed, and what was odd about them.", "kind")
 
+	descBytes    = desc("index_bytes", "Memory of the prefix index.")
+	descMaxBytes = desc("index_bytes_max", "Bound of that memory.")
+	descEvicted  = desc("index_evicted_total", "Blocks that were given up to keep the bound, or found no room (no_room).", "kind")
+
 	descConnected   = desc("event_plane_connected", "1 while connected to NATS.")
 	descDisconnects = desc("event_plane_disconnects_total", "Times the connection to NATS was lost.")
 	descMessages    = desc("event_messages_total", "Messages with KV-cache events, by component of their subject.", "component")
 	descOddMessages = desc("event_messages_odd_total", "Messages that could not be used, or not wholly.", "kind")
+
+	descWaiting  = desc("event_queue_messages", "Messages that wait to be taken in.")
+	descCapacity = desc("event_queue_messages_max", "How many may wait before NATS drops others.")
+	descLag      = desc("event_stream_lag_messages", "Messages in the stream that are not taken in yet; only while it is read.")
+	descLost     = desc("event_stream_lost_total", "Messages that the limits of the stream removed before they were read.")
+	descFallback = desc("event_stream_fallbacks_total", "Times that events had to be heard from NATS itself because the stream did not serve.")
+
+	descState     = desc("worker_state", "1 for the state of what is known of a worker: synced, suspect, resyncing or partial.", "worker_id", "rank", "state")
+	descRecovered = desc("worker_events_recovered_total", "Missed events that the worker told again.", "worker_id", "rank")
+	descResyncs   = desc("worker_resyncs_total", "Times that a worker told all that it holds (told), or that what it held was forgotten because nobody could tell (given_up).", "worker_id", "rank", "kind")
 
 	descEvents   = desc("worker_events_total", "Events applied, per worker.", "worker_id", "rank")
 	descGaps     = desc("worker_event_gaps_total", "Times that a worker's event ids jumped ahead.", "worker_id", "rank")
@@ -99,6 +113,11 @@ type emitCounter func(d *prometheus.Desc, v uint64, labels ...string)
 func (c *collector) collectIndex(gauge emitGauge, counter emitCounter) {
 	s := c.index.Stats()
 	gauge(descEntries, float64(s.Entries))
+	m := c.index.Memory()
+	gauge(descBytes, float64(m.Bytes))
+	gauge(descMaxBytes, float64(m.Max))
+	counter(descEvicted, m.Evicted, "evicted")
+	counter(descEvicted, m.NoRoom, "no_room")
 	counter(descIndexEvents, s.Stored, "stored")
 	counter(descIndexEvents, s.Duplicates, "duplicate")
 	counter(descIndexEvents, s.Replaced, "replaced")
@@ -134,8 +153,23 @@ func (c *collector) collectPlane(gauge emitGauge, counter emitCounter) {
 	counter(descOddMessages, s.Decode.UnknownFields, "unknown_field")
 	counter(descOddMessages, s.Decode.UnknownTiers, "unknown_tier")
 	counter(descOddMessages, s.Decode.EmptyStores, "empty_store")
+	gauge(descWaiting, float64(s.Waiting))
+	gauge(descCapacity, float64(s.Capacity))
+	if s.Stream.Name != "" {
+		gauge(descLag, float64(s.Stream.Lag))
+	}
+	counter(descLost, s.Stream.Lost)
+	counter(descFallback, s.Stream.Fallbacks)
+	c.collectWorkers(gauge, counter)
+}
+
+func (c *collector) collectWorkers(gauge emitGauge, counter emitCounter) {
 	for k, w := range c.plane.Workers() {
 		id, rank := labelsOf(k)
+		gauge(descState, 1, id, rank, w.State.String())
+		counter(descRecovered, w.Recovered, id, rank)
+		counter(descResyncs, w.Resyncs, id, rank, "told")
+		counter(descResyncs, w.GivenUp, id, rank, "given_up")
 		counter(descEvents, w.Events, id, rank)
 		counter(descGaps, w.Gaps, id, rank)
 		counter(descMissed, w.Missed, id, rank)

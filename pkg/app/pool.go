@@ -114,8 +114,26 @@ func (a *App) ready() error {
 	if len(a.picker.Fleet().Workers) == 0 {
 		missing = append(missing, fmt.Errorf("pool: no ready worker in %s", a.workers.Path))
 	}
-	if a.plane != nil && time.Since(a.started) < planeGrace && !a.plane.Stats().EverListened {
-		missing = append(missing, errors.New("event plane: not connected yet"))
+	if err := a.planeReady(); err != nil {
+		missing = append(missing, err)
 	}
 	return errors.Join(missing...)
+}
+
+// planeReady says what the event plane is waiting for. Once it was ready it stays
+// so: a NATS that comes late must not take the picker out again.
+func (a *App) planeReady() error {
+	if a.plane == nil || a.planeWasReady.Load() {
+		return nil
+	}
+	switch warming := a.plane.Warming(); {
+	case !a.plane.Stats().EverListened:
+		if time.Since(a.started) < planeGrace {
+			return errors.New("event plane: not connected yet")
+		}
+	case warming != "":
+		return errors.New("event plane: " + warming)
+	}
+	a.planeWasReady.Store(true)
+	return nil
 }

@@ -267,6 +267,7 @@ func (x *Index) Stats() Stats {
 // Memory says what the index keeps beyond what it counts as seen.
 type Memory struct {
 	Bytes   int64  // allocated by the index for what it holds, never more than Config.MaxBytes
+	Max     int64  // Config.MaxBytes
 	Columns int    // workers, and generations of workers that are not swept yet
 	Swept   uint64 // runs looked at for generations that left
 	Evicted uint64 // entries given up to keep the bound
@@ -280,7 +281,7 @@ type Memory struct {
 // Memory returns what the index keeps. Bytes does not have the buffers of calls
 // under way, nor those of a Match.
 func (x *Index) Memory() Memory {
-	m := Memory{Evicted: x.counters.evicted.Load(), NoRoom: x.counters.noRoom.Load(), Forgotten: x.counters.forgotten.Load()}
+	m := Memory{Max: x.room.hard + MaxWorkers*slotBytes, Evicted: x.counters.evicted.Load(), NoRoom: x.counters.noRoom.Load(), Forgotten: x.counters.forgotten.Load()}
 	x.reg.RLock()
 	m.Bytes = x.room.used.Load() + int64(len(x.slots))*slotBytes
 	x.reg.RUnlock()
