@@ -322,6 +322,52 @@ func TestTableShrinks(t *testing.T) {
 	}
 }
 
+// Chunks of the arena that nothing lives in any more are given back, and their
+// places used again.
+func TestChunksAreGivenBack(t *testing.T) {
+	x := index.New()
+	r := rand.New(rand.NewPCG(3, 4))
+	var stored, gone []kvevent.Event
+	for id := range uint64(6) {
+		ev := storedAll(id, kvevent.Device, fresh(r, 8192))
+		rm := kvevent.Event{WorkerID: id, Kind: kvevent.Removed}
+		for _, b := range ev.Blocks {
+			rm.Gone = append(rm.Gone, b.Engine)
+		}
+		stored, gone = append(stored, ev), append(gone, rm)
+		mustApply(t, x, ev)
+	}
+	full := x.Memory().Bytes
+	for round := range 3 {
+		for id := 1; id < 5; id++ {
+			mustApply(t, x, gone[id])
+		}
+		if err := x.Check(); err != nil {
+			t.Fatal(err)
+		}
+		checkBytes(t, x, index.DefaultBytes)
+		if got := x.Memory().Bytes; got > full*6/10 {
+			t.Errorf("round %d: %d bytes with a third of what took %d", round, got, full)
+		}
+		for id := 1; id < 5; id++ {
+			mustApply(t, x, stored[id])
+		}
+		checkBytes(t, x, index.DefaultBytes)
+		for id := range stored {
+			var contents []block.Hash
+			for _, b := range stored[id].Blocks {
+				contents = append(contents, b.Hash)
+			}
+			if got := depthOf(t, x, uint64(id), block.AppendChains(nil, contents)); got != device(len(contents)) {
+				t.Fatalf("round %d: worker %d holds %+v", round, id, got)
+			}
+		}
+	}
+	if got := x.Memory().Bytes; got > full*11/10 {
+		t.Errorf("%d bytes, %d at first", got, full)
+	}
+}
+
 // scannable is how much of the heap the garbage collector looks into.
 func scannable() int64 {
 	s := []metrics.Sample{{Name: "/gc/scan/heap:bytes"}}

@@ -36,9 +36,13 @@ func TestTableEqualsMap(t *testing.T) {
 					if crowded {
 						k = unmix(mix(from) + i<<22)
 					}
+					size, most := x.size, x.growth(1)
 					p, known, ok := x.insert(purse{budget: &room}, k, uint32(i+1))
 					if _, there := want[k]; !ok || there != known {
 						t.Fatalf("insert says known = %v", known)
+					}
+					if x.size-size > most && !crowded {
+						t.Fatalf("insert took %d bytes, %d at most", x.size-size, most)
 					}
 					p.set(uint32(i + 1))
 					want[k] = uint32(i + 1)
@@ -286,7 +290,12 @@ func TestGenerationsAreSwept(t *testing.T) {
 // All columns taken by generations that left: who stores then sweeps them first.
 func TestColumnsRunOut(t *testing.T) {
 	x := New()
-	for range maxColumns {
+	for i := range 300 { // runs: more than one write sweeps
+		if err := x.Apply(stored(1, 100+i, []block.Hash{block.Hash(100 + i)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range maxColumns - 1 {
 		c, ok := x.tree.open(1)
 		if !ok {
 			t.Fatal("no column left")
@@ -299,12 +308,12 @@ func TestColumnsRunOut(t *testing.T) {
 	if err := x.Apply(stored(7, 1, []block.Hash{1, 2})); err != nil {
 		t.Fatal(err)
 	}
-	if m := x.Memory(); m.Columns != 1 || m.NoRoom != 0 {
-		t.Errorf("%+v, want one column taken and nothing refused", m)
+	if m := x.Memory(); m.Columns != 2 || m.NoRoom != 0 {
+		t.Errorf("%+v, want two columns taken and nothing refused", m)
 	}
 	var m Match
 	x.Match(block.AppendChains(nil, []block.Hash{1, 2}), &m)
-	if d := m.Depth(0); d.Device != 2 {
+	if d := m.Depth(1); d.Device != 2 {
 		t.Errorf("%+v, want 2 blocks", d)
 	}
 }
