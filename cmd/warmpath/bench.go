@@ -143,6 +143,7 @@ CPU is in cores, of each process: it tells what bounds the rate.`,
 	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per case; the median counts")
 	f.Float64Var(&cfg.Rate, "rate", 200_000, "blocks per second while latency is measured")
 	f.StringSliceVar(&cfg.Payloads, "payloads", []string{bench.ArrayPayload, bench.MapPayload}, "forms of messages")
+	f.BoolVar(&cfg.JetStream, "jetstream", false, "events go through a JetStream stream; cases end in -jetstream")
 	f.StringVarP(&output, "output", "o", "table", "table, json or markdown")
 	return c
 }
@@ -175,13 +176,16 @@ func benchPartCommands() []*cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd) },
 		}
 	}
+	jetStream := false
+	natsServer := part("nats-server", "The NATS server of bench events", func(cmd *cobra.Command) error {
+		return bench.NATSServer(cmd.Context(), jetStream, cmd.ErrOrStderr())
+	})
+	natsServer.Flags().BoolVar(&jetStream, "jetstream", false, "with JetStream")
 	return []*cobra.Command{
 		part("floor-server", "The baseline that bench extproc compares with", func(cmd *cobra.Command) error {
 			return bench.FloorServer(cmd.Context(), cmd.ErrOrStderr())
 		}),
-		part("nats-server", "The NATS server of bench events", func(cmd *cobra.Command) error {
-			return bench.NATSServer(cmd.Context(), cmd.ErrOrStderr())
-		}),
+		natsServer,
 		benchPublishersCommand(),
 		part("baseline-pauses", "Pauses of a process without an index, for bench index", func(cmd *cobra.Command) error {
 			return bench.BaselinePauses(cmd.OutOrStdout())

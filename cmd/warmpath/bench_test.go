@@ -84,7 +84,7 @@ func TestBenchIndex(t *testing.T) {
 		"match-1000":      times, "match-1000-writer": times,
 	}
 	for _, suffix := range []string{"", "-branchy"} {
-		for _, name := range []string{"apply", "apply-wire"} {
+		for _, name := range []string{"apply", "apply-wire", "apply-vllm"} {
 			want[name+suffix] = speed
 		}
 		for _, name := range []string{"match-128", "match-128-writer", "match-128-drop", "drop", "snapshot"} {
@@ -103,6 +103,14 @@ func TestBenchEvents(t *testing.T) {
 	check(t, rows, map[string][]string{
 		"events-latency": latency, "events-sustained": fields, "events-flood": fields,
 		"events-latency-map": latency, "events-sustained-map": fields, "events-flood-map": fields,
+	})
+}
+
+func TestBenchEventsJetStream(t *testing.T) {
+	rows := run(t, "bench", "events", "--rounds", "1", "--publishers", "3", "--duration", "100ms", "--rate", "20000", "--payloads", "array", "--jetstream", "-o", "json")
+	fields := []string{"blocks_per_s", "messages_per_s", "cpu_us_per_block"}
+	check(t, rows, map[string][]string{
+		"events-latency-jetstream": append([]string{"p50_us", "p99_us"}, fields...), "events-sustained-jetstream": fields, "events-flood-jetstream": fields,
 	})
 }
 

@@ -282,7 +282,8 @@ func freePort(t *testing.T) int {
 // waitSubscribed waits until NATS knows what the picker listens to.
 func (r *running) waitSubscribed(t *testing.T, s *server.Server) {
 	t.Helper()
-	subs := len(dynamo.KVEventSubjects()) + len(dynamo.LoadSubjects())
+	const peers = 2 // subjects on which other replicas ask
+	subs := len(dynamo.KVEventSubjects()) + len(dynamo.LoadSubjects()) + peers
 	r.eventually(t, "the picker has subscribed", func() bool {
 		conns, err := s.Connz(nil)
 		if err != nil {

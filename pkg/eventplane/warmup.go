@@ -118,8 +118,15 @@ func (w *warmUp) fromWorkers() error {
 
 func (p *Plane) peerPrefix() string { return peerPrefix(p.cfg.Namespace, "") }
 
-// servePeers hands what this replica knows to others that start, until ctx ends.
+// servePeers hands what this replica knows to others that start, until ctx ends. It
+// begins when this replica has asked itself: where nobody listens, NATS says so at
+// once.
 func (p *Plane) servePeers(ctx context.Context, conn *nats.Conn) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.opened:
+	}
 	server := peerServer{
 		Prefix: p.peerPrefix(), ID: p.id,
 		Ready: func() (offer, bool) {

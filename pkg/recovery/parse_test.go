@@ -80,7 +80,7 @@ func TestRequestForms(t *testing.T) {
 	for _, c := range []struct {
 		path, want string
 	}{
-		{"1/" + oldEndpoint + "7", `{"worker_id":18446744073709551614,"start_event_id":18446744073709551615,"end_event_id":0}`},
+		{"1/" + oldEndpoint + "7", `{"worker_id":18446744073709551614,"dp_rank":7,"start_event_id":18446744073709551615,"end_event_id":0}`},
 		{"1/a/b/worker_kv_query_source_1", `{"worker_id":18446744073709551614,"dp_rank":7,"start_event_id":18446744073709551615,` +
 			`"end_event_id":0,"supports_tree_dump_failed":true,"kind":"recovery"}`},
 	} {

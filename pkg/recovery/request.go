@@ -80,7 +80,11 @@ func appendBody(dst []byte, t Target, r Request) []byte {
 	dst = appendOptional(dst, r.From)
 	dst = append(dst, `, "end_event_id": `...)
 	dst = appendOptional(dst, r.To)
-	if !t.old() {
+	if t.old() {
+		// 1.3 wants the rank although its endpoint names it; 1.2 does not look at it.
+		dst = append(dst, `, "dp_rank": `...)
+		dst = strconv.AppendUint(dst, uint64(r.Rank), 10)
+	} else {
 		dst = append(dst, `, "supports_tree_dump_failed": true, "kind": "recovery"`...)
 	}
 	return append(dst, '}')
@@ -96,13 +100,11 @@ func appendOptional(dst []byte, id *uint64) []byte {
 func appendMsgpack(dst []byte, t Target, r Request) []byte {
 	fields := uint32(6)
 	if t.old() {
-		fields = 3
+		fields = 4
 	}
 	dst = msgp.AppendMapHeader(dst, fields)
 	dst = msgp.AppendUint64(msgp.AppendString(dst, "worker_id"), r.WorkerID)
-	if !t.old() {
-		dst = msgp.AppendUint64(msgp.AppendString(dst, "dp_rank"), uint64(r.Rank))
-	}
+	dst = msgp.AppendUint64(msgp.AppendString(dst, "dp_rank"), uint64(r.Rank))
 	for _, end := range []struct {
 		name string
 		id   *uint64

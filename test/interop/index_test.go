@@ -119,11 +119,6 @@ func (e expect) waitHeld(t *testing.T, events *Recorder) {
 	}
 }
 
-// askable are the releases whose workers can be asked what they hold. Those of
-// 1.3.1 want the rank in a query to an endpoint that is of one rank, which
-// pkg/recovery does not write there.
-var askable = slices.DeleteFunc(slices.Clone(Versions), func(v string) bool { return v == "1.3.1" })
-
 // waitWorkers waits until the picker's index holds what every rank itself says
 // that it holds.
 func waitWorkers(t *testing.T, s *Stack, p *Picker, keys []fleet.Key) {
@@ -189,7 +184,7 @@ func runSequence(t *testing.T, cfg StackConfig, subject string) {
 	if got := slices.Collect(maps.Keys(ledger.Events)); !slices.Equal(got, []string{subject}) {
 		t.Errorf("events on subjects %q, want only %q", got, subject)
 	}
-	if slices.Contains(askable, cfg.Version) && !cfg.Durable {
+	if !cfg.Durable {
 		waitWorkers(t, s, p, keys)
 	}
 	p.checkNothingOdd(t)

@@ -183,7 +183,7 @@ func (r *recoveryRig) fill(t *testing.T, key fleet.Key, first, n uint64) {
 }
 
 func TestRecovery(t *testing.T) {
-	forVersions(t, askable, func(t *testing.T, version string) {
+	forEachVersion(t, func(t *testing.T, version string) {
 		server := StartNATS(t)
 		r := &recoveryRig{events: Record(t, server, "kv-events"), client: startRecovery(t, recovery.Config{})}
 		r.stack = StartStack(t, StackConfig{

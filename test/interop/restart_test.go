@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -62,9 +61,7 @@ func TestRestart(t *testing.T) {
 		fill(ids[0], 1, 1)
 		fill(ids[1], 0, 1)
 		want.waitExact(t, p)
-		if slices.Contains(askable, version) {
-			waitWorkers(t, s, p, []fleet.Key{{ID: ids[0]}, {ID: ids[0], Rank: 1}, {ID: ids[1]}, {ID: ids[1], Rank: 1}})
-		}
+		waitWorkers(t, s, p, []fleet.Key{{ID: ids[0]}, {ID: ids[0], Rank: 1}, {ID: ids[1]}, {ID: ids[1], Rank: 1}})
 		for rank := range uint32(2) {
 			p.waitSum(t, 1, "warmpath_worker_restarts_total", labelsOf(fleet.Key{ID: ids[0], Rank: rank})...)
 		}

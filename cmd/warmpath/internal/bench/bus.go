@@ -4,12 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
 )
 
-// NATSServer runs a NATS server until ctx ends, and logs its address like a
-// picker.
-func NATSServer(ctx context.Context, stderr io.Writer) error {
-	bus, err := startNATS()
+// NATSServer runs a NATS server, with JetStream in files of its own or without,
+// until ctx ends, and logs its address like a picker.
+func NATSServer(ctx context.Context, jetStream bool, stderr io.Writer) error {
+	dir := ""
+	if jetStream {
+		var err error
+		if dir, err = os.MkdirTemp("", "warmpath-bench-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+	}
+	bus, err := startNATS(dir)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type EventsConfig struct {
 	Duration   time.Duration // of one measurement
 	Rate       float64       // blocks per second while latency is measured, and first of the search
 	Payloads   []string
+	JetStream  bool // events go through a stream
 	Output     Output
 	Out        io.Writer
 	Progress   io.Writer
@@ -48,7 +49,7 @@ const (
 // Events measures the event plane end to end: workers that publish in one process,
 // a NATS server in another, plane and index in this one.
 func Events(ctx context.Context, cfg EventsConfig) error {
-	bus, err := start(ctx, "bench", "nats-server")
+	bus, err := start(ctx, "bench", "nats-server", "--jetstream="+strconv.FormatBool(cfg.JetStream))
 	if err != nil {
 		return err
 	}
@@ -127,6 +128,9 @@ func (b *eventBench) flood(ctx context.Context) ([]CaseRow, error) {
 func (b *eventBench) row(name string, r *published) CaseRow {
 	if !b.array {
 		name += "-map"
+	}
+	if b.JetStream {
+		name += "-jetstream"
 	}
 	seconds := r.took.Seconds()
 	row := CaseRow{
@@ -222,7 +226,7 @@ func (r *published) loss() string {
 // once measures with a plane and publishers of its own.
 func (b *eventBench) once(ctx context.Context, rate, stamps float64) (_ *published, err error) {
 	fmt.Fprintf(b.Progress, "%d publishers, arrays %v, %s …\n", b.Publishers, b.array, rateText(rate))
-	l, err := listen(ctx, b.bus.nats)
+	l, err := listen(ctx, b.bus.nats, b.JetStream)
 	if err != nil {
 		return nil, err
 	}

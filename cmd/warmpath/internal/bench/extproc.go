@@ -49,7 +49,7 @@ type Row struct {
 // ExtProc measures the ext-proc round trip: request headers and body to the
 // decision, prompts as token ids, against an index that holds most of them.
 func ExtProc(ctx context.Context, cfg Config) error {
-	bus, err := startNATS()
+	bus, err := startNATS("")
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,11 @@ func ExtProc(ctx context.Context, cfg Config) error {
 	return write(cfg, rows)
 }
 
-func startNATS() (*server.Server, error) {
-	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+// startNATS starts a server, with JetStream where it has a folder for that.
+func startNATS(dir string) (*server.Server, error) {
+	bus, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: dir != "", StoreDir: dir,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("start NATS: %w", err)
 	}

@@ -144,7 +144,7 @@ func measureIndex(ctx context.Context, cfg IndexConfig, c cell, p *prompts, load
 	apply.speed(load.blocks, took, cpu)
 	memory.BytesPerEntry = float64(bytes) / float64(f.entries)
 	rows := []CaseRow{apply, memory}
-	steps := []func() ([]CaseRow, error){f.fromWire, f.lookups, f.backlog, f.snapshot, f.drops}
+	steps := []func() ([]CaseRow, error){f.fromWire, f.fromVLLM, f.lookups, f.backlog, f.snapshot, f.drops}
 	if c.large {
 		// Encoded messages of this size would take a gigabyte: no apply from bytes.
 		steps = []func() ([]CaseRow, error){f.lookups, f.backlog, func() ([]CaseRow, error) { return f.pauses(ctx) }, f.drops}

@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
@@ -20,11 +23,17 @@ type listener struct {
 }
 
 // listen starts a plane and returns when it hears what is published.
-func listen(ctx context.Context, url string) (*listener, error) {
+func listen(ctx context.Context, url string, jetStream bool) (*listener, error) {
 	l := &listener{index: index.New()}
+	cfg := planeConfig(url, l.index)
+	if jetStream {
+		if err := forgetStream(ctx, url); err != nil {
+			return nil, fmt.Errorf("JetStream: %w", err)
+		}
+		cfg.JetStream = &eventplane.JetStream{Stream: streamName, Replicas: 1, MaxAge: time.Hour, MaxBytes: 4 << 30}
+	}
 	var err error
-	l.plane, err = eventplane.New(planeConfig(url, l.index))
-	if err != nil {
+	if l.plane, err = eventplane.New(cfg); err != nil {
 		return nil, err
 	}
 	running, cancel := context.WithCancel(ctx)
@@ -34,11 +43,34 @@ func listen(ctx context.Context, url string) (*listener, error) {
 		cancel()
 		return <-done
 	}
-	err = poll(ctx, 10*time.Second, func() (bool, error) { return l.plane.Stats().EverListened, nil })
+	err = poll(ctx, 10*time.Second, func() (bool, error) {
+		s := l.plane.Stats()
+		return s.EverListened && (s.Stream.Name != "") == jetStream, nil
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the event plane does not listen: %w", err), l.stop())
 	}
 	return l, nil
+}
+
+// streamName is of the stream that the plane makes.
+const streamName = "warmpath-bench"
+
+// forgetStream deletes what an earlier measurement left, or a plane would read it.
+func forgetStream(ctx context.Context, url string) error {
+	conn, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	if err := js.DeleteStream(ctx, streamName); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	return nil
 }
 
 // planeConfig is a plane's of the product where every worker is in a pool.
