@@ -16,5 +16,5 @@ FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /epp /epp
 USER 65532:65532
-EXPOSE 9002 9003 9090
+EXPOSE 9002 9003 9004 9090
 ENTRYPOINT ["/epp"]

@@ -47,6 +47,7 @@ type App struct {
 	admin         *http.Server
 
 	streams, health, metrics net.Listener
+	answers                  net.Listener // of workers, nil when they are not asked
 
 	handoff      extproc.Handoff
 	handoffNoted bool
@@ -153,14 +154,19 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 }
 
 func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {
-	for _, l := range []struct {
+	type listener struct {
 		what, address string
 		to            *net.Listener
-	}{
+	}
+	listeners := []listener{
 		{"extProcAddress", cfg.ExtProcAddress, &a.streams},
 		{"healthAddress", cfg.HealthAddress, &a.health},
 		{"metricsAddress", cfg.MetricsAddress, &a.metrics},
-	} {
+	}
+	if a.recoverer != nil {
+		listeners = append(listeners, listener{"recoveryAddress", cfg.RecoveryAddress, &a.answers})
+	}
+	for _, l := range listeners {
 		if *l.to, err = net.Listen("tcp", l.address); err != nil {
 			a.Close()
 			return fmt.Errorf("server.%s: %w", l.what, err)
@@ -172,7 +178,7 @@ func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {
 
 // Close gives up the listeners of an app that is not going to run.
 func (a *App) Close() {
-	for _, l := range []net.Listener{a.streams, a.health, a.metrics} {
+	for _, l := range []net.Listener{a.streams, a.health, a.metrics, a.answers} {
 		if l != nil {
 			l.Close()
 		}
@@ -212,7 +218,7 @@ func (a *App) Run(ctx context.Context) error {
 		group.Go(func() error { return a.plane.Run(rest) })
 	}
 	if a.recoverer != nil {
-		group.Go(func() error { return a.recoverer.Start(rest) })
+		group.Go(func() error { return a.recoverer.Serve(rest, a.answers) })
 	}
 	group.Go(func() error {
 		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {

@@ -82,19 +82,26 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// Start listens for dial-backs until ctx ends, then ends the queries that run,
-// and returns nil when all it began has ended. It returns an error at once when
-// it cannot listen. It is called once.
+// Start listens on Config.Listen, and serves. It returns an error at once when it
+// cannot listen. It is called once.
 func (c *Client) Start(ctx context.Context) error {
-	if !c.started.CompareAndSwap(false, true) {
-		return errors.New("recovery: started twice")
-	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", c.cfg.Listen)
 	if err != nil {
 		c.stop()
 		close(c.up)
 		return fmt.Errorf("recovery: listen for dial-backs: %w", err)
+	}
+	return c.Serve(ctx, l)
+}
+
+// Serve takes dial-backs from a listener until ctx ends, then closes it, ends the
+// queries that run, and returns nil when all it began has ended. It is called once,
+// instead of Start.
+func (c *Client) Serve(ctx context.Context, l net.Listener) error {
+	if !c.started.CompareAndSwap(false, true) {
+		l.Close()
+		return errors.New("recovery: started twice")
 	}
 	c.mu.Lock()
 	c.listener = l
