@@ -50,7 +50,7 @@ type WorkerStats struct {
 	Resyncs    uint64    // times that the worker told all that it holds
 	GivenUp    uint64    // times that what it held was forgotten because nobody could tell what was lost
 	Duplicates uint64    // events that came again and were skipped
-	Stale      uint64    // events of a process that was replaced: skipped
+	Stale      uint64    // events of a process that was replaced, or from before all was cleared: skipped
 	Strays     uint64    // events from another rank's publisher: taken without looking at their ids
 	Refused    uint64    // events not kept: the worker is in no pool, or the index is full
 	Ignored    uint64    // events about a storage tier that is not known: nothing to keep
@@ -160,8 +160,10 @@ func (c *cursor) outlived(o origin) bool {
 
 func (c *cursor) restart(id uint64, o origin) {
 	c.stats.Restarts++
-	c.known, c.stats.LastID = true, id
+	c.known, c.stats.LastID = true, 0
 	c.counted, c.turning = 0, 0
+	c.miss(id) // its first events, if this is not the first
+	c.stats.LastID = id
 	c.live, c.published = id, o.published
 }
 
@@ -209,7 +211,13 @@ func (c *cursor) miss(id uint64) {
 // and it was sent later: what is delivered again was not. While a worker is asked,
 // events come twice: as they arrive, and when the answer is there.
 func (c *cursor) startsOver(id uint64, o origin) bool {
-	if o.source != 0 || c.replaying || !c.known || id == c.stats.LastID+1 || id > max(c.live, 1) || id == c.live && id > 1 {
+	switch {
+	case o.source != 0 || c.replaying:
+		return false
+	case c.live == 0:
+		// It may be under way, and covered by an answer; to begin with 1 costs nothing.
+		return c.known && c.stats.LastID > 0 && id == 1
+	case id > c.live || id == c.live && id > 1:
 		return false
 	}
 	return o.published > c.published || o.published == 0

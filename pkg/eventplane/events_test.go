@@ -56,7 +56,7 @@ func TestEventIDs(t *testing.T) {
 		"jump":                      {[]uint64{1, 2, 5, 6, 9}, WorkerStats{LastID: 9, Events: 5, Gaps: 2, Missed: 4, GivenUp: 2}, 1, 2},
 		"twice":                     {[]uint64{7, 8, 8, 8, 9}, WorkerStats{LastID: 9, Events: 3, Duplicates: 2}, 3, 0},
 		"starts over":               {[]uint64{1, 2, 3, 1, 2}, WorkerStats{LastID: 2, Events: 5, Restarts: 1}, 2, 1},
-		"starts over, 1 is lost":    {[]uint64{4, 5, 2, 3}, WorkerStats{LastID: 3, Events: 4, Restarts: 1}, 2, 1},
+		"starts over, 1 is lost":    {[]uint64{4, 5, 2, 3}, WorkerStats{LastID: 3, Events: 4, Restarts: 1, Gaps: 1, Missed: 1}, 2, 1},
 		"starts over after 1 event": {[]uint64{1, 1, 2}, WorkerStats{LastID: 2, Events: 3, Restarts: 1}, 2, 1},
 		"starts over twice":         {[]uint64{3, 1, 1}, WorkerStats{LastID: 1, Events: 3, Restarts: 2}, 1, 2},
 		"large":                     {[]uint64{1 << 63, 1<<63 + 1, 1<<64 - 1}, WorkerStats{LastID: 1<<64 - 1, Events: 3, Gaps: 1, Missed: 1<<63 - 3, GivenUp: 1}, 1, 1},

@@ -92,9 +92,9 @@ type Plane struct {
 	homes     map[speaker]uint32      // rank that a publisher is the source of
 	silent    map[fleet.Key]time.Time // in the index without a cursor: since when no pool has them
 	strangers strangers
-	due       []fleet.Key // to be asked what they hold
-	unsure    bool        // events of any worker may have been lost
-	sure      uint64      // messages dropped when it was looked at last
+	due       []question
+	unsure    bool   // events of any worker may have been lost
+	sure      uint64 // messages dropped when it was looked at last
 
 	refusals map[string]int // since the last connection: as of which change of the secrets each was logged
 

@@ -100,6 +100,7 @@ func (m *mixer) draw(at fleet.Key, whole bool) fact {
 	f := fact{
 		publisher: m.publisher(at),
 		worker:    at,
+		wide:      whole,
 		tier:      rapid.SampledFrom([]string{"device", "device", "device", "host_pinned", "disk", "external", "tape"}).Draw(m.t, "tier"),
 		kind:      rapid.SampledFrom([]string{"stored", "stored", "stored", "stored", "removed", "removed", "cleared"}).Draw(m.t, "kind"),
 	}

@@ -184,6 +184,7 @@ func (p *Plane) decide(c *cursor, ev *kvevent.Event, m *message, keep bool) bool
 	case restart:
 		p.startedOver(key, c, now)
 		if ev.ID > 1 {
+			p.sayGap(key, c)
 			missing = 1
 		}
 	case midway:
@@ -191,6 +192,9 @@ func (p *Plane) decide(c *cursor, ev *kvevent.Event, m *message, keep bool) bool
 	case gap:
 		p.sayGap(key, c)
 		missing = from
+		if m.scope != dynamo.EndpointScope && c.asking == nil {
+			p.loseAll(key, now)
+		}
 	case next:
 		if c.stats.State == Suspect {
 			c.enter(Synced, now)

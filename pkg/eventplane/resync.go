@@ -51,6 +51,7 @@ type asking struct {
 	known   bool      // that events are missing; else to make sure
 	waiting []message // events of the worker that came meanwhile
 	bytes   int       // of those
+	events  uint64    // of those, of this worker
 	short   bool      // the answer does not reach to what waits
 	again   bool      // an answer may be older than what came meanwhile, or some of it was dropped: ask for all
 }
@@ -60,7 +61,7 @@ type asking struct {
 // another rank. It reports whether the message waits for the worker's answer. Its
 // caller holds the locks.
 func (p *Plane) lose(key fleet.Key, c *cursor, from uint64, m *message, now time.Time) (waits bool) {
-	id := c.stats.LastID
+	id, was := c.stats.LastID, c.known
 	if from > 1 {
 		c.stats.LastID = from - 1
 	} else {
@@ -68,18 +69,36 @@ func (p *Plane) lose(key fleet.Key, c *cursor, from uint64, m *message, now time
 	}
 	if c.asking != nil { // catching up, and the answer was not enough
 		c.asking.from, c.asking.short, c.asking.known = from, true, true
+		p.hide(key, true)
 		return true
 	}
 	if !p.canAsk(key) {
-		c.stats.LastID, c.known = id, true
+		c.stats.LastID, c.known = id, was
 		p.giveUp(key, c, now, "the worker names no recovery endpoint")
 		return false
 	}
 	p.ask(key, c, from, true, now)
+	p.hide(key, true)
 	if m != nil {
 		c.asking.add(m)
+		c.asking.events++
 	}
 	return true
+}
+
+// loseAll makes the other ranks of a worker unknown as well: in Dynamo 1.2 and 1.3
+// an event that was lost of one rank may have cleared all.
+func (p *Plane) loseAll(key fleet.Key, now time.Time) {
+	for other, o := range p.workers {
+		switch {
+		case other.ID != key.ID || other == key:
+		case o.asking != nil:
+			o.asking.again, o.asking.known = true, true
+			p.hide(other, true)
+		default:
+			p.lose(other, o, 1, nil, now)
+		}
+	}
 }
 
 func (p *Plane) canAsk(key fleet.Key) bool { return p.cfg.Recover != nil && p.cfg.Recover.CanAsk(key) }
@@ -88,10 +107,7 @@ func (p *Plane) canAsk(key fleet.Key) bool { return p.cfg.Recover != nil && p.cf
 func (p *Plane) ask(key fleet.Key, c *cursor, from uint64, known bool, now time.Time) {
 	c.asking = &asking{from: from, known: known}
 	c.enter(Resyncing, now)
-	if known && from > 1 {
-		p.hide(key, true)
-	}
-	p.due = append(p.due, key)
+	p.due = append(p.due, question{key, c, c.asking})
 	select {
 	case p.asks <- struct{}{}:
 	default:
@@ -123,6 +139,7 @@ func (p *Plane) overtakes(c *cursor, ev *kvevent.Event, m *message) bool {
 	default:
 		return false
 	}
+	c.stats.Stale += c.asking.events
 	p.endAsking(key, c)
 	return true
 }
@@ -139,10 +156,14 @@ func (p *Plane) wait(c *cursor, ev *kvevent.Event, m *message, keep bool) {
 		c.skipped = true
 		return
 	}
-	if o := m.origin(ev.WorkerID); c.heard && o.source == c.source {
-		c.hear(ev.ID, o)
+	if o := m.origin(ev.WorkerID); !p.strayed(keyOf(ev), c, o.source) {
+		p.adopt(keyOf(ev), c, o)
+		if o.source == c.source {
+			c.hear(ev.ID, o)
+		}
 	}
 	c.asking.add(m)
+	c.asking.events++
 }
 
 func (a *asking) add(m *message) {
@@ -167,16 +188,23 @@ func (p *Plane) resync(ctx context.Context) {
 			return
 		case <-p.asks:
 		}
-		for _, key := range p.takeDue() {
+		for _, q := range p.takeDue() {
 			asks.Go(func() error {
-				p.resyncWorker(ctx, key)
+				p.resyncWorker(ctx, q)
 				return nil
 			})
 		}
 	}
 }
 
-func (p *Plane) takeDue() []fleet.Key {
+// question is one that is due.
+type question struct {
+	key    fleet.Key
+	cursor *cursor
+	*asking
+}
+
+func (p *Plane) takeDue() []question {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	due := p.due
@@ -189,9 +217,10 @@ func (p *Plane) takeDue() []fleet.Key {
 var errBehind = errors.New("the worker has fewer events than it told of")
 
 // resyncWorker asks a worker until it is known what it holds, or gives it up.
-func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
-	c, a, from := p.question(key)
-	if a == nil {
+func (p *Plane) resyncWorker(ctx context.Context, q question) {
+	key, c, a := q.key, q.cursor, q.asking
+	from, ok := p.first(q)
+	if !ok {
 		return
 	}
 	var err error
@@ -213,20 +242,14 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 	p.fail(key, c, a, err)
 }
 
-// question returns what is to be asked about a worker; a nil one when that is no
-// longer wanted.
-func (p *Plane) question(key fleet.Key) (*cursor, *asking, uint64) {
+// first returns what a worker is asked first, if it still is to be asked.
+func (p *Plane) first(q question) (from uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.workers[key]
-	if c == nil || c.asking == nil {
-		return nil, nil, 0
+	if q.from > 1 {
+		from = q.from
 	}
-	from := c.asking.from
-	if from == 1 {
-		from = 0
-	}
-	return c, c.asking, from
+	return from, p.current(q.key, q.cursor, q.asking)
 }
 
 // current says whether a question still stands. Its caller holds the lock.
@@ -323,7 +346,8 @@ func (p *Plane) catchUpOne(l *lane, d *dynamo.Decoder, key fleet.Key, c *cursor,
 	case !p.current(key, c, a):
 		done = true
 	case a.again:
-		a.again, a.waiting, a.bytes = false, nil, 0
+		c.stats.Stale += a.events
+		a.again, a.waiting, a.bytes, a.events = false, nil, 0, 0
 		err = errAgain
 	case len(a.waiting) == 0:
 		done = true
@@ -363,6 +387,9 @@ func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m
 		m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
 		p.mu.Lock()
 		use := p.decide(c, ev, &m, true)
+		if !a.short {
+			a.events--
+		}
 		p.mu.Unlock()
 		p.use(ev, use)
 	})

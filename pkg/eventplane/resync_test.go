@@ -338,8 +338,14 @@ func TestResync(t *testing.T) {
 		t.Fatal("nothing to lose")
 	}
 
-	f.onAsk = func(_ fleet.Key, from uint64) {
-		asked <- from
+	f.onAsk = func(k fleet.Key, from uint64) {
+		if k != a {
+			return
+		}
+		select {
+		case asked <- from:
+		default:
+		}
 		<-go_on
 	}
 	f.workers[a].step()
@@ -404,9 +410,11 @@ func TestClearedOvertakes(t *testing.T) {
 	r.settled(f)
 	release := make(chan struct{})
 	asked := make(chan struct{}, 16)
-	f.onAsk = func(fleet.Key, uint64) {
-		asked <- struct{}{}
-		<-release
+	f.onAsk = func(asks fleet.Key, _ uint64) {
+		if asks == k {
+			asked <- struct{}{}
+			<-release
+		}
 	}
 	r.send(encode(t, dynamo.Gen15, stored(k, 3, 3)))
 	<-asked

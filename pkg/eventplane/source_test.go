@@ -26,11 +26,11 @@ func TestSources(t *testing.T) {
 	}{
 		"one process": {[]said{{9, 1, 0}, {9, 2, 0}, {9, 3, time.Hour}}, WorkerStats{LastID: 3, Events: 3}, 3},
 		// All but the source says that nothing happened.
-		"restart in an outage, next id":  {[]said{{9, 1, 0}, {9, 2, 0}, {8, 3, 0}, {8, 4, 0}}, WorkerStats{LastID: 4, Events: 4, Restarts: 1}, 2},
-		"restart in an outage, later id": {[]said{{9, 1, 0}, {9, 2, 0}, {8, 9, 0}}, WorkerStats{LastID: 9, Events: 3, Restarts: 1}, 1},
-		"restart in an outage, same id":  {[]said{{9, 1, 0}, {9, 2, 0}, {8, 2, 0}}, WorkerStats{LastID: 2, Events: 3, Restarts: 1}, 1},
+		"restart in an outage, next id":  {[]said{{9, 1, 0}, {9, 2, 0}, {8, 3, 0}, {8, 4, 0}}, WorkerStats{LastID: 4, Events: 4, Restarts: 1, Gaps: 1, Missed: 2}, 2},
+		"restart in an outage, later id": {[]said{{9, 1, 0}, {9, 2, 0}, {8, 9, 0}}, WorkerStats{LastID: 9, Events: 3, Restarts: 1, Gaps: 1, Missed: 8}, 1},
+		"restart in an outage, same id":  {[]said{{9, 1, 0}, {9, 2, 0}, {8, 2, 0}}, WorkerStats{LastID: 2, Events: 3, Restarts: 1, Gaps: 1, Missed: 1}, 1},
 		"plain restart":                  {[]said{{9, 7, 0}, {8, 1, 0}, {8, 2, 0}}, WorkerStats{LastID: 2, Events: 3, Restarts: 1}, 2},
-		"upgrade from 1.2":               {[]said{{5, 1, 0}, {5, 2, 0}, {9, 3, 0}, {9, 4, 0}}, WorkerStats{LastID: 4, Events: 4, Restarts: 1}, 2},
+		"upgrade from 1.2":               {[]said{{5, 1, 0}, {5, 2, 0}, {9, 3, 0}, {9, 4, 0}}, WorkerStats{LastID: 4, Events: 4, Restarts: 1, Gaps: 1, Missed: 2}, 2},
 		"none and 1.2 are one":           {[]said{{0, 1, 0}, {5, 2, 0}, {0, 3, 0}}, WorkerStats{LastID: 3, Events: 3}, 3},
 		"late words":                     {[]said{{9, 1, 0}, {8, 1, 0}, {9, 2, 0}, {8, 2, 0}, {9, 3, 59 * time.Second}, {8, 3, 0}}, WorkerStats{LastID: 3, Events: 4, Restarts: 1, Stale: 2}, 3},
 		"late words of 1.2":              {[]said{{5, 1, 0}, {8, 1, 0}, {5, 2, 0}, {8, 2, 0}}, WorkerStats{LastID: 2, Events: 3, Restarts: 1, Stale: 1}, 2},
@@ -137,7 +137,7 @@ func TestRestartDuringOutage(t *testing.T) {
 	publish(t, conn, endpointSubject, encodeFrom(t, 71, dynamo.Gen14, stored(k, 4, 1)))
 	publish(t, conn, endpointSubject, encodeFrom(t, 80, dynamo.Gen14, stored(same, 4, 1)))
 	r.barrier(conn)
-	r.wantWorker(k, WorkerStats{LastID: 4, Events: 4, Restarts: 1})
+	r.wantWorker(k, WorkerStats{LastID: 4, Events: 4, Restarts: 1, Gaps: 1, Missed: 3})
 	r.wantHeld(k, 1)
 	r.wantWorker(same, WorkerStats{LastID: 4, Events: 4})
 	r.wantHeld(same, 4)

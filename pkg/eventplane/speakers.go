@@ -46,6 +46,17 @@ func (p *Plane) follow(key fleet.Key, c *cursor, id uint64, o origin) step {
 	return st
 }
 
+// adopt notes who speaks for a rank, if nobody did yet.
+func (p *Plane) adopt(key fleet.Key, c *cursor, o origin) {
+	if c.heard {
+		return
+	}
+	c.heard, c.source, c.born = true, o.source, o.published
+	if o.source != 0 {
+		p.homes[speaker{key.ID, o.source}] = key.Rank
+	}
+}
+
 // strayed says whether an event is of another rank's publisher.
 func (p *Plane) strayed(key fleet.Key, c *cursor, source uint64) bool {
 	if c.heard && source == c.source {

@@ -29,6 +29,7 @@ type fact struct {
 	blocks    []factBlock
 	gone      []uint64
 	whole     bool // a cleared of a release that means all ranks
+	wide      bool // in component scope, where cleared does
 }
 
 type factBlock struct {
@@ -51,7 +52,7 @@ func parsePayload(t testing.TB, payload json.RawMessage) []fact {
 	t.Helper()
 	if payload[0] == '{' { // releases 1.2 and 1.3: one event, and cleared means all ranks
 		f := parseFact(t, payload)
-		f.whole = f.kind == "cleared"
+		f.whole, f.wide = f.kind == "cleared", true
 		return []fact{f}
 	}
 	var list []json.RawMessage
@@ -222,6 +223,10 @@ func (w *twin) hear(worker *twinWorker, f fact) bool {
 func (w *twin) restart(worker *twinWorker, f fact) {
 	worker.stats.Restarts++
 	worker.stats.LastID = f.id
+	if f.id > 1 {
+		worker.stats.Gaps++
+		worker.stats.Missed += f.id - 1
+	}
 	clear(worker.held)
 	for k, other := range w.workers {
 		if k.ID == f.worker.ID && k != f.worker && worker.publisher != 0 && other.guest == worker.publisher {
@@ -235,6 +240,9 @@ func (w *twin) restart(worker *twinWorker, f fact) {
 func (w *twin) count(worker *twinWorker, f fact) bool {
 	switch last := worker.stats.LastID; {
 	case f.id > last:
+		if f.wide && f.id != last+1 {
+			w.loseOthers(f.worker)
+		}
 		worker.jump(f.id, f.kind == "cleared")
 	case f.id == last && f.id != 1 || worker.publisher != 0: // from 1.3 on, a new process has a new publisher
 		worker.stats.Duplicates++
@@ -243,6 +251,16 @@ func (w *twin) count(worker *twinWorker, f fact) bool {
 		w.restart(worker, f)
 	}
 	return true
+}
+
+// loseOthers forgets what the other ranks held: they may have been cleared.
+func (w *twin) loseOthers(k fleet.Key) {
+	for other, o := range w.workers {
+		if other.ID == k.ID && other != k && len(o.held) > 0 {
+			o.stats.GivenUp++
+			clear(o.held)
+		}
+	}
 }
 
 // jump moves ahead, be it by one or more. What was lost does not matter when the

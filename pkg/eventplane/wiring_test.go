@@ -40,7 +40,7 @@ func TestBothWirings(t *testing.T) {
 	r.wantHeld(b, 1)
 	r.wantHeld(c, 1)
 	r.wantWorker(a, WorkerStats{LastID: 3, Events: 5, Restarts: 1})
-	r.wantWorker(b, WorkerStats{LastID: 3, Events: 3, Restarts: 1})
+	r.wantWorker(b, WorkerStats{LastID: 3, Events: 3, Restarts: 1, Gaps: 1, Missed: 2})
 	r.wantWorker(c, WorkerStats{LastID: 1, Events: 1})
 
 	s := r.plane.Stats()
