@@ -446,7 +446,7 @@ func TestUnanswered(t *testing.T) {
 	w.step()
 	r.send(w.step())
 	r.send(w.step())
-	waitFor(t, "it is not given up", func() bool { return r.state(k) == Partial })
+	waitFor(t, "it is not given up, and said", func() bool { return r.state(k) == Partial && r.logs.count("could not be asked") > 0 })
 	if r.index.Hidden(k) || r.logs.count("level=WARN", "could not be asked", "error=busy") != 1 {
 		t.Errorf("hidden %v, log %s", r.index.Hidden(k), r.logs.text.String())
 	}
