@@ -43,7 +43,7 @@ type streamFeed struct {
 	next    uint64               // what comes next of it; 0: the first that it holds
 	left    atomic.Uint64        // messages that it held when it began to serve, and that did not come yet
 	core    []*nats.Subscription // to NATS itself
-	why     string               // what kept the stream from serving when it was tried last
+	why     error                // what kept the stream from serving when it was tried last
 }
 
 func newStreamFeed(p *Plane, conn *nats.Conn, captured []string, warm *warmUp) *streamFeed {
@@ -105,10 +105,10 @@ func (f *streamFeed) fallBack(why error) error {
 // tried in vain.
 func (f *streamFeed) sayWhy(why error) {
 	level := slog.LevelWarn
-	if f.core != nil && why.Error() == f.why {
+	if f.core != nil && sameReason(why, f.why) {
 		level = slog.LevelDebug
 	}
-	f.why = why.Error()
+	f.why = why
 	f.plane.cfg.Log.Log(context.Background(), level, "events come from NATS itself, which keeps none; the stream is tried again",
 		"stream", f.plane.cfg.JetStream.Stream, "after", f.plane.streamRetry, "error", why)
 }
@@ -151,8 +151,8 @@ func (f *streamFeed) begin(ctx context.Context, store *archive, s *stream, info 
 		return nil
 	default:
 		// What is still on its way is to be taken in before anything that is newer. All
-		// that the other stream holds is read: what NATS itself brought comes once more,
-		// which changes nothing, and what nobody was there to hear does not go missing.
+		// that the new stream holds is read: what NATS itself brought comes once more,
+		// which changes nothing, and with it what nobody was there to hear.
 		if err := f.drain(ctx); err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ const drainEvery = 2 * time.Millisecond
 // time: it is waited for only so long.
 func (f *streamFeed) drain(ctx context.Context) error {
 	p := f.plane
-	for until := time.Now().Add(handover); len(p.stream) > 0 || len(p.queue) > 0 && time.Now().Before(until); {
+	for until := time.Now().Add(p.handover); len(p.stream) > 0 || len(p.queue) > 0 && time.Now().Before(until); {
 		if err := pause(ctx, drainEvery); err != nil {
 			return err
 		}
@@ -183,17 +183,21 @@ func (f *streamFeed) drain(ctx context.Context) error {
 // not serve.
 func (f *streamFeed) consume(ctx context.Context, store *archive, s *stream, info streamInfo) error {
 	p := f.plane
-	reading, stop := context.WithCancel(ctx)
+	reading, stop := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	defer stop()
+	defer stop(nil)
 	caughtUp := make(chan uint64, 1)
 	all := sync.OnceFunc(func() { caughtUp <- max(f.next, 1) - 1 })
 	tasks.Go(func() { f.catchUp(reading, caughtUp, info.Last) })
 	serves := sync.OnceFunc(func() {
 		f.note(s, info)
 		p.cfg.Log.Info("events come from the stream", "stream", s.name, "from", f.next, "last", info.Last, "note", s.note)
-		tasks.Go(func() { f.look(reading, s) })
+		tasks.Go(func() {
+			if err := f.look(reading, s); err != nil {
+				stop(err)
+			}
+		})
 		if store != nil {
 			tasks.Go(func() { f.keep(reading, store, s) })
 		}
@@ -205,7 +209,7 @@ func (f *streamFeed) consume(ctx context.Context, store *archive, s *stream, inf
 			all()
 		}
 	}
-	return s.consume(reading, f.next, func(m *nats.Msg, seq uint64, at time.Time) {
+	err := s.consume(reading, f.next, func(m *nats.Msg, seq uint64, at time.Time) {
 		select {
 		case p.stream <- item{msg: m, seq: seq, at: at}:
 			f.next = seq + 1
@@ -219,6 +223,10 @@ func (f *streamFeed) consume(ctx context.Context, store *archive, s *stream, inf
 			}
 		}
 	}, p.streamLost)
+	if reading.Err() != nil {
+		return context.Cause(reading)
+	}
+	return err
 }
 
 func (f *streamFeed) config() streamConfig {
@@ -301,18 +309,26 @@ func (f *streamFeed) catchUp(ctx context.Context, caughtUp <-chan uint64, last u
 }
 
 // look asks the stream from time to time how far it is, and stops to listen to NATS
-// itself.
-func (f *streamFeed) look(ctx context.Context, s *stream) {
-	until := time.Now().Add(handover)
+// itself. It returns an error when the stream is gone: its consumer goes silently,
+// which takes longer to notice.
+func (f *streamFeed) look(ctx context.Context, s *stream) error {
+	until := time.Now().Add(f.plane.handover)
 	for pause(ctx, infoEvery) == nil {
-		if info, err := s.info(ctx); err == nil {
+		info, err := s.info(ctx)
+		switch {
+		case err == nil && !info.Created.Equal(s.created):
+			return fmt.Errorf("stream %q: %w: it was created at %s", s.name, errStreamReset, info.Created)
+		case err == nil:
 			f.note(s, info)
+		case errors.Is(err, errStreamGone):
+			return err
 		}
 		if f.core != nil && time.Now().After(until) {
 			f.plane.unsubscribe(f.core)
 			f.core = nil
 		}
 	}
+	return nil
 }
 
 // keep archives what is known from time to time.
