@@ -82,32 +82,54 @@ type archive struct {
 // openArchive makes sure that the bucket is there. It fails as openStream does.
 func openArchive(ctx context.Context, js jetstream.JetStream, cfg archiveConfig) (*archive, error) {
 	a := &archive{cfg: cfg, js: js, now: time.Now}
-	var err error
-	a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
-		return js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: cfg.Bucket, Description: "what warmpath knows, for replicas that start later",
-			Storage: cfg.Storage, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, TTL: cfg.TTL,
-		})
-	})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errStreamOff) {
-		refused := err
-		a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
-			return js.ObjectStore(ctx, cfg.Bucket)
-		})
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
+	err := a.lookUpBucket(ctx)
+	if there := err == nil; there && !a.asConfigured() || errors.Is(err, errStreamGone) {
+		refused := a.configure(ctx)
+		switch {
+		case refused == nil:
+			err = a.lookUpBucket(ctx)
+		case there && ctx.Err() == nil:
+			a.note = fmt.Sprintf("its limits cannot be changed to those configured, and it is used as it is: %v", refused)
+		default:
 			err = refused
 		}
-		a.note = fmt.Sprintf("its limits cannot be changed to those configured, and it is used as it is: %v", refused)
 	}
 	if err == nil {
-		a.stream, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.Stream, error) {
-			return js.Stream(ctx, "OBJ_"+cfg.Bucket)
+		a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
+			return js.ObjectStore(ctx, cfg.Bucket)
 		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("object store %q: %w", cfg.Bucket, err)
 	}
 	return a, nil
+}
+
+// lookUpBucket asks for the stream under the bucket.
+func (a *archive) lookUpBucket(ctx context.Context) (err error) {
+	a.stream, err = ask(ctx, a.js.Conn(), func(ctx context.Context) (jetstream.Stream, error) {
+		return a.js.Stream(ctx, "OBJ_"+a.cfg.Bucket)
+	})
+	return err
+}
+
+// configure makes the bucket, or brings it up to date.
+func (a *archive) configure(ctx context.Context) error {
+	_, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
+		return a.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: a.cfg.Bucket, Description: "what warmpath knows, for replicas that start later",
+			Storage: a.cfg.Storage, Replicas: a.cfg.Replicas, MaxBytes: a.cfg.MaxBytes, TTL: a.cfg.TTL,
+		})
+	})
+	return err
+}
+
+// asConfigured says whether the bucket has the limits that are wanted: then nobody
+// needs the right to change it.
+func (a *archive) asConfigured() bool {
+	have := a.stream.CachedInfo().Config
+	return have.MaxAge == a.cfg.TTL && have.Replicas == max(a.cfg.Replicas, 1) &&
+		(have.MaxBytes == a.cfg.MaxBytes || have.MaxBytes == -1 && a.cfg.MaxBytes == 0)
 }
 
 func (a *archive) chunkSubject(id string) string { return "$O." + a.cfg.Bucket + ".C." + id }

@@ -327,9 +327,10 @@ authorization: { users: [
   {user: none, password: x, permissions: {publish: {allow: ["other"]}}},
   {user: some, password: x, permissions: {publish: {deny: ["$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>"]}}},
 ]}`, t.TempDir()))
+	cfg := archiveCfg()
 	open := func(user string) (*archiveRig, error) {
 		js := jetStreamOf(t, persistent(t, srv.address(), nats.UserInfo(user, "x")))
-		a, err := openArchive(t.Context(), js, archiveCfg())
+		a, err := openArchive(t.Context(), js, cfg)
 		return &archiveRig{archive: a}, err
 	}
 	for _, user := range []string{"none", "some"} {
@@ -340,14 +341,21 @@ authorization: { users: [
 	if _, err := open("all"); err != nil {
 		t.Fatal(err)
 	}
+	if a, err := open("some"); err != nil || a.note != "" {
+		t.Fatalf("with a bucket: %v, %q", err, a.note)
+	}
+	cfg.TTL *= 2
 	a, err := open("some")
 	if err != nil || a.note == "" {
-		t.Fatalf("with a bucket: %v", err)
+		t.Fatalf("with a bucket of other limits: %v", err)
 	}
 	a.mustSave(t, []byte("state"), true)
 	a.mustLoad(t, []byte("state"))
 	if _, err := open("none"); !errors.Is(err, errStreamDenied) {
 		t.Errorf("%v, want %v", err, errStreamDenied)
+	}
+	if a, err := open("all"); err != nil || a.note != "" || !a.asConfigured() {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -132,6 +132,8 @@ func (f *streamFeed) read(ctx context.Context) error {
 	store, err := f.openArchive(ctx, js)
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Log.Warn("what is known cannot be archived: a new replica reads the whole stream", "error", withoutURL(err))
+	} else if store != nil && store.note != "" {
+		p.cfg.Log.Info("what is known is archived", "bucket", store.cfg.Bucket, "note", store.note)
 	}
 	if err := f.begin(ctx, store, s, info); err != nil {
 		return err

@@ -620,3 +620,67 @@ func TestStreamStops(t *testing.T) {
 	}
 	quiet()
 }
+
+// TestStreamWithLeastRights: what docs/operate.md says is enough, is: to read the
+// stream that an administrator made, to use the saved index and to replace it, and to
+// warm up from another replica and another one from here.
+func TestStreamWithLeastRights(t *testing.T) {
+	srv := startSecure(t, freePort(t), fmt.Sprintf(`jetstream: {store_dir: %q}
+authorization: { users: [
+  {user: all, password: x},
+  {user: least, password: x, permissions: {
+    publish: {allow: [
+      "$JS.API.STREAM.INFO.kv", "$JS.API.CONSUMER.CREATE.kv.>", "$JS.API.STREAM.NAMES", "$JS.FC.>", "$O.kv-state.>",
+      "$JS.API.STREAM.INFO.OBJ_kv-state", "$JS.API.STREAM.PURGE.OBJ_kv-state", "$JS.API.STREAM.MSG.GET.OBJ_kv-state",
+      "$JS.API.DIRECT.GET.OBJ_kv-state.>", "$JS.API.CONSUMER.CREATE.OBJ_kv-state.>",
+      "$JS.API.CONSUMER.MSG.NEXT.OBJ_kv-state.>", "$JS.API.CONSUMER.DELETE.OBJ_kv-state.>",
+    ]},
+    subscribe: {allow: ["namespace.>", "*.kv-events", "_INBOX.>"]},
+  }},
+  {user: peer, password: x, permissions: {
+    publish: {allow: ["warmpath.>", "_INBOX.>"]},
+    subscribe: {allow: ["namespace.>", "*.kv-events", "warmpath.>", "_INBOX.>"]},
+  }},
+]}`, t.TempDir()))
+	d := &durable{t: t, dir: "its own", fleet: newSimFleet(4, 42), conn: persistent(t, srv.address(), nats.UserInfo("all", "x"))}
+	as := func(user string, more func(*Config)) *rig {
+		return d.impatient(func(c *Config) {
+			c.URL = fmt.Sprintf("nats://%s:x@127.0.0.1:%d", user, srv.port)
+			more(c)
+		})
+	}
+	admin := as("all", func(*Config) {})
+	stop := admin.run()
+	admin.warm()
+	d.publish(20)
+	d.wantAll(admin)
+	d.archived()
+	stop()
+
+	r := as("least", func(c *Config) { c.WarmUp.Peers = false })
+	r.run()
+	r.warm()
+	d.wantAll(r)
+	d.publish(5)
+	d.wantAll(r)
+	d.rearchived()
+	if r.logs.count("took over the archived state") != 1 || r.logs.count("level=WARN") != 0 {
+		t.Error(r.logs.text.String())
+	}
+
+	peers := [2]*rig{}
+	for i := range peers {
+		peers[i] = as("peer", func(c *Config) {
+			c.JetStream = nil
+			if i == 0 {
+				c.Recover = d.fleet
+			}
+		})
+		peers[i].run()
+		peers[i].warm()
+		d.wantTruth(peers[i])
+	}
+	if peers[1].logs.count("warmed up from another replica") != 1 || peers[1].logs.count("level=WARN")+peers[0].logs.count("level=WARN") != 0 {
+		t.Error(peers[0].logs.text.String(), peers[1].logs.text.String())
+	}
+}
