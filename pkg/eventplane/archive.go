@@ -24,7 +24,7 @@ type archiveConfig struct {
 	Bucket   string
 	Storage  jetstream.StorageType
 	Replicas int           // 0 is 1
-	MaxBytes int64         // 0 is without a limit; up to three states are there at a time
+	MaxBytes int64         // 0 is without a limit; two states are there at a time
 	TTL      time.Duration // of a state that no other has replaced; 0 is for ever
 	Every    time.Duration // a state that is younger is not replaced
 }
@@ -82,32 +82,54 @@ type archive struct {
 // openArchive makes sure that the bucket is there. It fails as openStream does.
 func openArchive(ctx context.Context, js jetstream.JetStream, cfg archiveConfig) (*archive, error) {
 	a := &archive{cfg: cfg, js: js, now: time.Now}
-	var err error
-	a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
-		return js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: cfg.Bucket, Description: "what warmpath knows, for replicas that start later",
-			Storage: cfg.Storage, Replicas: cfg.Replicas, MaxBytes: cfg.MaxBytes, TTL: cfg.TTL,
-		})
-	})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errStreamOff) {
-		refused := err
-		a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
-			return js.ObjectStore(ctx, cfg.Bucket)
-		})
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
+	err := a.lookUpBucket(ctx)
+	if there := err == nil; there && !a.asConfigured() || errors.Is(err, errStreamGone) {
+		refused := a.configure(ctx)
+		switch {
+		case refused == nil:
+			err = a.lookUpBucket(ctx)
+		case there && ctx.Err() == nil:
+			a.note = fmt.Sprintf("its limits cannot be changed to those configured, and it is used as it is: %v", refused)
+		default:
 			err = refused
 		}
-		a.note = fmt.Sprintf("its limits cannot be changed to those configured, and it is used as it is: %v", refused)
 	}
 	if err == nil {
-		a.stream, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.Stream, error) {
-			return js.Stream(ctx, "OBJ_"+cfg.Bucket)
+		a.store, err = ask(ctx, js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
+			return js.ObjectStore(ctx, cfg.Bucket)
 		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("object store %q: %w", cfg.Bucket, err)
 	}
 	return a, nil
+}
+
+// lookUpBucket asks for the stream under the bucket.
+func (a *archive) lookUpBucket(ctx context.Context) (err error) {
+	a.stream, err = ask(ctx, a.js.Conn(), func(ctx context.Context) (jetstream.Stream, error) {
+		return a.js.Stream(ctx, "OBJ_"+a.cfg.Bucket)
+	})
+	return err
+}
+
+// configure makes the bucket, or brings it up to date.
+func (a *archive) configure(ctx context.Context) error {
+	_, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (jetstream.ObjectStore, error) {
+		return a.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: a.cfg.Bucket, Description: "what warmpath knows, for replicas that start later",
+			Storage: a.cfg.Storage, Replicas: a.cfg.Replicas, MaxBytes: a.cfg.MaxBytes, TTL: a.cfg.TTL,
+		})
+	})
+	return err
+}
+
+// asConfigured says whether the bucket has the limits that are wanted: then nobody
+// needs the right to change it.
+func (a *archive) asConfigured() bool {
+	have := a.stream.CachedInfo().Config
+	return have.MaxAge == a.cfg.TTL && have.Replicas == max(a.cfg.Replicas, 1) &&
+		(have.MaxBytes == a.cfg.MaxBytes || have.MaxBytes == -1 && a.cfg.MaxBytes == 0)
 }
 
 func (a *archive) chunkSubject(id string) string { return "$O." + a.cfg.Bucket + ".C." + id }
@@ -123,6 +145,11 @@ func (a *archive) claimSubject() string { return a.chunkSubject("claim") }
 // the new one. What fails leaves the old one.
 func (a *archive) save(ctx context.Context, write func(io.Writer) error) (saved bool, err error) {
 	claim, err := a.claim(ctx)
+	if errors.Is(err, errStreamRefused) { // it is our turn, and not even the claim fits
+		if err = a.makeRoom(ctx); err == nil {
+			claim, err = a.claim(ctx)
+		}
+	}
 	if err == nil && claim > 0 {
 		if err = a.replace(ctx, claim, write); err != nil {
 			a.release(ctx, claim)
@@ -183,17 +210,16 @@ func (a *archive) release(ctx context.Context, claim uint64) {
 	_ = a.stream.Purge(ctx, jetstream.WithPurgeSubject(a.claimSubject()), jetstream.WithPurgeSequence(claim+1))
 }
 
-// replace stores a state beside the old one and then points to it. The one before
-// stays until the next time, for those who are reading it.
+// replace stores a state beside the old one and then points to it. The old one
+// stays until the next time, for those who are reading it. Room is made first: a
+// save that broke off must not keep all later ones from succeeding.
 func (a *archive) replace(ctx context.Context, claim uint64, write func(io.Writer) error) error {
-	old, err := a.lookUp(ctx)
-	if err != nil && !errors.Is(err, errArchiveEmpty) {
+	if err := a.makeRoom(ctx); err != nil {
 		return err
 	}
-	id := rand.Text()
 	info := &jetstream.ObjectInfo{
 		ObjectMeta: jetstream.ObjectMeta{Name: archiveObject, Opts: &jetstream.ObjectMetaOptions{ChunkSize: archiveChunk}},
-		Bucket:     a.cfg.Bucket, NUID: id,
+		Bucket:     a.cfg.Bucket, NUID: rand.Text(),
 	}
 	if err := a.storePieces(ctx, info, write); err != nil {
 		return err
@@ -203,23 +229,27 @@ func (a *archive) replace(ctx context.Context, claim uint64, write func(io.Write
 	} else if last == nil || last.Sequence != claim {
 		return errArchiveClaimed // it took us so long that another one has begun
 	}
+	meta, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
 	m := nats.NewMsg(a.metaSubject())
 	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	if m.Data, err = json.Marshal(info); err != nil {
-		return err
-	}
-	if _, err := ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.PubAck, error) { return a.js.PublishMsg(ctx, m) }); err != nil {
-		return err
-	}
-	keep := map[string]bool{a.claimSubject(): true, a.chunkSubject(id): true}
-	if old != nil {
-		keep[a.chunkSubject(old.NUID)] = true
-	}
-	return a.purge(ctx, keep)
+	m.Data = meta
+	_, err = ask(ctx, a.js.Conn(), func(ctx context.Context) (*jetstream.PubAck, error) { return a.js.PublishMsg(ctx, m) })
+	return err
 }
 
-// purge removes the pieces of all states but some.
-func (a *archive) purge(ctx context.Context, keep map[string]bool) error {
+// makeRoom removes the pieces of all states but the one that is pointed to.
+func (a *archive) makeRoom(ctx context.Context) error {
+	keep := map[string]bool{a.claimSubject(): true}
+	old, err := a.lookUp(ctx)
+	switch {
+	case err == nil:
+		keep[a.chunkSubject(old.NUID)] = true
+	case !errors.Is(err, errArchiveEmpty):
+		return err
+	}
 	kept, err := a.kept(ctx, a.chunkSubject(">"))
 	if err != nil {
 		return err
@@ -245,11 +275,26 @@ func (a *archive) storePieces(ctx context.Context, info *jetstream.ObjectInfo, w
 		err = w.close()
 	}
 	if err != nil {
-		purgeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
-		defer cancel()
-		_ = a.stream.Purge(purgeCtx, jetstream.WithPurgeSubject(w.subject)) // else the next save does it
+		a.discard(ctx, w.subject)
 	}
 	return err
+}
+
+// discard removes the pieces of a state that broke off. Those under way have to
+// arrive first: a purge overtakes them in the server. When that cannot be had, the
+// next save makes room.
+func (a *archive) discard(ctx context.Context, subject string) {
+	if !a.js.Conn().IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
+	defer cancel()
+	select {
+	case <-a.js.PublishAsyncComplete():
+	case <-ctx.Done():
+		return
+	}
+	_ = a.stream.Purge(ctx, jetstream.WithPurgeSubject(subject)) // else the next save does it
 }
 
 // archiveWriter stores what is written, in pieces.

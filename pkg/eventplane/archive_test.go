@@ -158,6 +158,33 @@ func TestArchiveThatFails(t *testing.T) {
 		t.Fatalf("a state that is too large: %v", err)
 	}
 	a.mustLoad(t, old)
+	if kept, err := a.kept(t.Context(), a.chunkSubject(">")); err != nil || len(kept) != 1 { // the old one
+		t.Errorf("%v is left, %v", kept, err)
+	}
+	next := noise(3, 1<<20)
+	a.mustSave(t, next, true)
+	a.mustLoad(t, next)
+}
+
+// TestArchiveMakesRoom: what a replica left behind that died while it saved, or that
+// arrived after it had given up, keeps nobody from saving.
+func TestArchiveMakesRoom(t *testing.T) {
+	address, _, _ := startJetStream(t, anyPort, t.TempDir())
+	cfg := archiveCfg()
+	cfg.MaxBytes = 4 << 20
+	a := openTestArchive(t, persistent(t, address), cfg)
+	old := noise(1, 1<<20)
+	a.mustSave(t, old, true)
+	for _, size := range []int{archiveChunk, 1} { // to the last byte
+		for full := false; !full; {
+			_, err := a.js.Publish(t.Context(), a.chunkSubject(fmt.Sprintf("dead%d", size)), noise(2, size))
+			if full = errors.Is(reasonOf(err), errStreamRefused); err != nil && !full {
+				t.Fatal(err)
+			}
+		}
+	}
+	a.mustLoad(t, old)
+	a.later()
 	next := noise(3, 1<<20)
 	a.mustSave(t, next, true)
 	a.mustLoad(t, next)
@@ -300,9 +327,10 @@ authorization: { users: [
   {user: none, password: x, permissions: {publish: {allow: ["other"]}}},
   {user: some, password: x, permissions: {publish: {deny: ["$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>"]}}},
 ]}`, t.TempDir()))
+	cfg := archiveCfg()
 	open := func(user string) (*archiveRig, error) {
 		js := jetStreamOf(t, persistent(t, srv.address(), nats.UserInfo(user, "x")))
-		a, err := openArchive(t.Context(), js, archiveCfg())
+		a, err := openArchive(t.Context(), js, cfg)
 		return &archiveRig{archive: a}, err
 	}
 	for _, user := range []string{"none", "some"} {
@@ -313,14 +341,21 @@ authorization: { users: [
 	if _, err := open("all"); err != nil {
 		t.Fatal(err)
 	}
+	if a, err := open("some"); err != nil || a.note != "" {
+		t.Fatalf("with a bucket: %v, %q", err, a.note)
+	}
+	cfg.TTL *= 2
 	a, err := open("some")
 	if err != nil || a.note == "" {
-		t.Fatalf("with a bucket: %v", err)
+		t.Fatalf("with a bucket of other limits: %v", err)
 	}
 	a.mustSave(t, []byte("state"), true)
 	a.mustLoad(t, []byte("state"))
 	if _, err := open("none"); !errors.Is(err, errStreamDenied) {
 		t.Errorf("%v, want %v", err, errStreamDenied)
+	}
+	if a, err := open("all"); err != nil || a.note != "" || !a.asConfigured() {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -61,7 +61,7 @@ func (s *peerServer) serve(ctx context.Context, conn *nats.Conn) error {
 		var m *nats.Msg
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case m = <-requests:
 		}
 		id, ok := parseAsk(m.Data)

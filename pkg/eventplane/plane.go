@@ -62,7 +62,7 @@ type Plane struct {
 	secrets *secrets
 	queue   chan *nats.Msg // from NATS itself; when it is full, NATS drops messages
 
-	reconnectWait, rereadEvery, askBackoff time.Duration
+	reconnectWait, rereadEvery, askBackoff, streamRetry, handover time.Duration
 
 	loads    loadFeed
 	lanes    []*lane
@@ -140,7 +140,7 @@ func New(cfg Config) (*Plane, error) {
 	}
 	p := &Plane{
 		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(), announce: newAnnouncer(&cfg),
-		reconnectWait: reconnectWait, rereadEvery: rereadEvery, askBackoff: askBackoff,
+		reconnectWait: reconnectWait, rereadEvery: rereadEvery, askBackoff: askBackoff, streamRetry: streamRetry, handover: handover,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier), opened: make(chan struct{}),
 		id: rand.Text(), started: cfg.Now(),

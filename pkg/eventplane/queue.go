@@ -87,8 +87,14 @@ func (p *Plane) dispatch(core <-chan *nats.Msg, stream <-chan item) {
 		})
 	}
 	for core != nil || stream != nil {
+		next := core
+		if len(stream) > 0 {
+			// It waits since before NATS itself had to do instead of the stream: what that
+			// brings is newer, and would look like a gap.
+			next = nil
+		}
 		select {
-		case m, ok := <-core:
+		case m, ok := <-next:
 			if !ok {
 				core = nil
 				continue

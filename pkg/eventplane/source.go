@@ -55,8 +55,7 @@ func (p *Plane) feed(ctx context.Context, conn *nats.Conn) error {
 	warm := p.beginWarmUp(ctx, conn)
 	defer warm.end()
 	if p.cfg.JetStream != nil {
-		f := streamFeed{plane: p, conn: conn, captured: captured, warm: warm}
-		return f.run(ctx)
+		return newStreamFeed(p, conn, captured, warm).run(ctx)
 	}
 	warm.fromPeer(conn)
 	p.open()

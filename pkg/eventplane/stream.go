@@ -35,6 +35,10 @@ type stream struct {
 	note     string    // what is not as configured, for the log; empty when all is
 
 	heartbeat, patience time.Duration
+
+	// onRound, if set, hears from consume, before any message comes of it, that the
+	// stream serves a new consumer, and how many messages it has for that.
+	onRound func(left uint64)
 }
 
 const (

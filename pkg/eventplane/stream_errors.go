@@ -31,6 +31,23 @@ var (
 	errStreamSilent = errors.New("the stream does not answer")
 )
 
+var streamReasons = []error{
+	errStreamOff, errStreamDenied, errStreamOverlap, errStreamTaken, errStreamRefused, errStreamGone, errStreamReset, errStreamSilent,
+}
+
+// sameReason says whether two errors have the same reason. Their texts differ in the
+// names of inboxes and the like.
+func sameReason(a, b error) bool {
+	known := false
+	for _, reason := range streamReasons {
+		if errors.Is(a, reason) != errors.Is(b, reason) {
+			return false
+		}
+		known = known || errors.Is(a, reason)
+	}
+	return known || a.Error() == b.Error()
+}
+
 // Codes of errors of JetStream's API that the library has no name for.
 const (
 	codeOverlap  jetstream.ErrorCode = 10065

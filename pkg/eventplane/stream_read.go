@@ -130,10 +130,14 @@ func (r *streamReader) round(ctx context.Context) error {
 		cfg.FilterSubjects = s.subjects
 	}
 	// The server removes it by itself soon after nobody listens to the inbox any more.
-	if _, err := ask(ctx, s.conn, func(ctx context.Context) (jetstream.PushConsumer, error) {
+	c, err := ask(ctx, s.conn, func(ctx context.Context) (jetstream.PushConsumer, error) {
 		return s.js.CreatePushConsumer(ctx, s.name, cfg)
-	}); err != nil {
+	})
+	if err != nil {
 		return err
+	}
+	if info := c.CachedInfo(); s.onRound != nil {
+		s.onRound(info.Delivered.Consumer + info.NumPending) // it may be at work already
 	}
 	return r.read(ctx, queue)
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,12 +35,21 @@ type streamFeed struct {
 	conn     *nats.Conn
 	captured []string // subjects of the stream
 	warm     *warmUp
+	warmed   func() // ends the warm-up, without the stream if need be
+	tasks    sync.WaitGroup
 
 	begun   bool                 // it is settled where the first events come from
 	created time.Time            // of the stream that was read
-	next    uint64               // what comes next of it
+	next    uint64               // what comes next of it; 0: the first that it holds
+	left    atomic.Uint64        // messages that it held when it began to serve, and that did not come yet
 	core    []*nats.Subscription // to NATS itself
-	tasks   sync.WaitGroup
+	why     error                // what kept the stream from serving when it was tried last
+}
+
+func newStreamFeed(p *Plane, conn *nats.Conn, captured []string, warm *warmUp) *streamFeed {
+	f := &streamFeed{plane: p, conn: conn, captured: captured, warm: warm}
+	f.warmed = sync.OnceFunc(func() { f.tasks.Go(warm.finish) })
+	return f
 }
 
 // run feeds until ctx ends.
@@ -52,7 +63,7 @@ func (f *streamFeed) run(ctx context.Context) error {
 		if err := f.fallBack(err); err != nil {
 			return err
 		}
-		if pause(ctx, streamRetry) != nil {
+		if pause(ctx, f.plane.streamRetry) != nil {
 			return nil
 		}
 	}
@@ -62,8 +73,7 @@ func (f *streamFeed) run(ctx context.Context) error {
 // fallBack listens to NATS itself.
 func (f *streamFeed) fallBack(why error) error {
 	p := f.plane
-	p.cfg.Log.Warn("events come from NATS itself, which keeps none; the stream is tried again",
-		"stream", p.cfg.JetStream.Stream, "after", streamRetry, "error", withoutURL(why))
+	f.sayWhy(withoutURL(why))
 	if errors.Is(why, errStreamReset) {
 		f.created = time.Time{} // its numbers mean nothing any more
 	}
@@ -75,17 +85,32 @@ func (f *streamFeed) fallBack(why error) error {
 		f.core = subs
 		p.noteSubscribed(f.conn)
 		p.mu.Lock()
-		p.unsure = f.begun // what came since the stream stopped is lost
-		p.stats.Stream = StreamStats{Fallbacks: p.stats.Stream.Fallbacks + 1, Lost: p.stats.Stream.Lost}
+		p.unsure = p.unsure || f.begun // what came since the stream stopped is lost
+		p.stats.Stream.Fallbacks++
 		p.mu.Unlock()
 	}
+	p.mu.Lock()
+	p.stats.Stream.Name, p.stats.Stream.Lag = "", 0
+	p.mu.Unlock()
 	if !f.begun {
 		f.begun = true
 		f.warm.fromPeer(f.conn)
 		p.open()
-		f.tasks.Go(f.warm.finish)
 	}
+	f.warmed()
 	return nil
+}
+
+// sayWhy says once why the stream does not serve, and not every time that it is
+// tried in vain.
+func (f *streamFeed) sayWhy(why error) {
+	level := slog.LevelWarn
+	if f.core != nil && sameReason(why, f.why) {
+		level = slog.LevelDebug
+	}
+	f.why = why
+	f.plane.cfg.Log.Log(context.Background(), level, "events come from NATS itself, which keeps none; the stream is tried again",
+		"stream", f.plane.cfg.JetStream.Stream, "after", f.plane.streamRetry, "error", why)
 }
 
 // read reads the stream until ctx ends, or it does not serve.
@@ -107,38 +132,103 @@ func (f *streamFeed) read(ctx context.Context) error {
 	store, err := f.openArchive(ctx, js)
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Log.Warn("what is known cannot be archived: a new replica reads the whole stream", "error", withoutURL(err))
+	} else if store != nil && store.note != "" {
+		p.cfg.Log.Info("what is known is archived", "bucket", store.cfg.Bucket, "note", store.note)
 	}
-	first := !f.begun
+	if err := f.begin(ctx, store, s, info); err != nil {
+		return err
+	}
+	return f.consume(ctx, store, s, info)
+}
+
+// begin settles from where on the stream is read.
+func (f *streamFeed) begin(ctx context.Context, store *archive, s *stream, info streamInfo) error {
+	p := f.plane
 	switch {
-	case first:
+	case !f.begun:
 		f.begun = true
 		f.next = f.loadArchive(store, s)
-	case !f.created.Equal(info.Created):
-		f.next = info.Last + 1 // what came before was heard from NATS, or shows as missing
+		p.open()
+	case f.created.Equal(info.Created):
+		return nil
+	default:
+		// What is still on its way is to be taken in before anything that is newer. All
+		// that the new stream holds is read: what NATS itself brought comes once more,
+		// which changes nothing, and with it what nobody was there to hear.
+		if err := f.drain(ctx); err != nil {
+			return err
+		}
+		f.next = 0
 	}
 	f.created = info.Created
-	p.open()
-	p.noteStream(s, info)
-	p.cfg.Log.Info("events come from the stream", "stream", s.name, "from", f.next, "last", info.Last, "note", s.note)
+	p.dispatched.Store(max(f.next, info.First) - 1) // numbers of another stream mean nothing
+	return nil
+}
 
-	reading, stop := context.WithCancel(ctx)
+// drainEvery is how often is looked whether all that waits was taken in.
+const drainEvery = 2 * time.Millisecond
+
+// drain waits until nothing waits for the lanes. From NATS itself more comes all the
+// time: it is waited for only so long.
+func (f *streamFeed) drain(ctx context.Context) error {
+	p := f.plane
+	for until := time.Now().Add(p.handover); len(p.stream) > 0 || len(p.queue) > 0 && time.Now().Before(until); {
+		if err := pause(ctx, drainEvery); err != nil {
+			return err
+		}
+	}
+	p.settle()
+	return nil
+}
+
+// consume reads the stream, with all that goes with it, until ctx ends or it does
+// not serve.
+func (f *streamFeed) consume(ctx context.Context, store *archive, s *stream, info streamInfo) error {
+	p := f.plane
+	reading, stop := context.WithCancelCause(ctx)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	defer stop()
-	if first {
-		tasks.Go(func() { f.catchUp(reading, info.Last) })
+	defer stop(nil)
+	caughtUp := make(chan uint64, 1)
+	all := sync.OnceFunc(func() { caughtUp <- max(f.next, 1) - 1 })
+	tasks.Go(func() { f.catchUp(reading, caughtUp, info.Last) })
+	serves := sync.OnceFunc(func() {
+		f.note(s, info)
+		p.cfg.Log.Info("events come from the stream", "stream", s.name, "from", f.next, "last", info.Last, "note", s.note)
+		tasks.Go(func() {
+			if err := f.look(reading, s); err != nil {
+				stop(err)
+			}
+		})
+		if store != nil {
+			tasks.Go(func() { f.keep(reading, store, s) })
+		}
+	})
+	s.onRound = func(left uint64) {
+		f.left.Store(left)
+		serves()
+		if left == 0 {
+			all()
+		}
 	}
-	tasks.Go(func() { f.look(reading, s) })
-	if store != nil {
-		tasks.Go(func() { f.keep(reading, store, s) })
-	}
-	return s.consume(reading, f.next, func(m *nats.Msg, seq uint64, at time.Time) {
+	err := s.consume(reading, f.next, func(m *nats.Msg, seq uint64, at time.Time) {
 		select {
 		case p.stream <- item{msg: m, seq: seq, at: at}:
 			f.next = seq + 1
 		case <-reading.Done():
+			return
+		}
+		if left := f.left.Load(); left > 0 {
+			f.left.Store(left - 1)
+			if left == 1 {
+				all()
+			}
 		}
 	}, p.streamLost)
+	if reading.Err() != nil {
+		return context.Cause(reading)
+	}
+	return err
 }
 
 func (f *streamFeed) config() streamConfig {
@@ -196,38 +286,51 @@ func (f *streamFeed) loadArchive(store *archive, s *stream) (from uint64) {
 // errOtherStream is returned for a state that does not go with the stream.
 var errOtherStream = errors.New("it goes with another stream")
 
-// catchUp waits until the stream is read up to a sequence, and ends the warm-up.
-func (f *streamFeed) catchUp(ctx context.Context, last uint64) {
+// catchUp waits until all is taken in that the stream held when it began to serve,
+// and ends the warm-up. caughtUp tells the sequence of the newest of it once that is
+// known; until then it is about last.
+func (f *streamFeed) catchUp(ctx context.Context, caughtUp <-chan uint64, last uint64) {
 	p := f.plane
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for p.dispatched.Load() < last && ctx.Err() == nil && f.warm.ctx.Err() == nil {
-		f.warm.step("reading the stream: %d messages are left", last-p.dispatched.Load())
+	for known := false; !known || p.dispatched.Load() < last; {
+		f.warm.step("reading the stream: %d messages are left", last-min(last, p.dispatched.Load()))
 		select {
 		case <-ctx.Done():
+			return // something else has to do
 		case <-f.warm.ctx.Done():
+			f.warmed()
+			return
+		case last = <-caughtUp:
+			known = true
 		case <-tick.C:
 		}
 	}
-	if f.warm.ctx.Err() == nil && ctx.Err() == nil {
-		p.settle()
-	}
-	f.warm.finish()
+	p.settle()
+	f.warmed()
 }
 
 // look asks the stream from time to time how far it is, and stops to listen to NATS
-// itself.
-func (f *streamFeed) look(ctx context.Context, s *stream) {
-	until := time.Now().Add(handover)
+// itself. It returns an error when the stream is gone: its consumer goes silently,
+// which takes longer to notice.
+func (f *streamFeed) look(ctx context.Context, s *stream) error {
+	until := time.Now().Add(f.plane.handover)
 	for pause(ctx, infoEvery) == nil {
-		if info, err := s.info(ctx); err == nil {
-			f.plane.noteStream(s, info)
+		info, err := s.info(ctx)
+		switch {
+		case err == nil && !info.Created.Equal(s.created):
+			return fmt.Errorf("stream %q: %w: it was created at %s", s.name, errStreamReset, info.Created)
+		case err == nil:
+			f.note(s, info)
+		case errors.Is(err, errStreamGone):
+			return err
 		}
 		if f.core != nil && time.Now().After(until) {
 			f.plane.unsubscribe(f.core)
 			f.core = nil
 		}
 	}
+	return nil
 }
 
 // keep archives what is known from time to time.
@@ -258,11 +361,18 @@ type StreamStats struct {
 	Fallbacks uint64 // times that NATS itself had to do instead
 }
 
-func (p *Plane) noteStream(s *stream, info streamInfo) {
+// note notes that the stream serves, and how far it is ahead. Of one that captures
+// other subjects too, its sequences do not tell: what came since it was caught up with
+// counts only once it is here.
+func (f *streamFeed) note(s *stream, info streamInfo) {
+	p := f.plane
+	lag := info.Last - min(info.Last, max(p.dispatched.Load(), info.First-1))
+	if s.filtered {
+		lag = f.left.Load() + uint64(len(p.stream))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stats.Stream.Name = s.name
-	p.stats.Stream.Lag = info.Last - min(info.Last, max(p.dispatched.Load(), info.First-1))
+	p.stats.Stream.Name, p.stats.Stream.Lag = s.name, lag
 	p.subscribed = true
 }
 

@@ -252,7 +252,7 @@ func testMetrics(t *testing.T, d demo) {
 	// Families that appear only with their first event cannot be seen here, nor
 	// figures that the demo's workers do not publish.
 	rare := []string{
-		"warmpath_undecided_total",
+		"warmpath_undecided_total", "warmpath_event_stream_lag_messages",
 		"warmpath_engine_kv_used_blocks", "warmpath_engine_queued_requests", "warmpath_engine_queued_prefill_tokens",
 	}
 	for _, n := range append(documented, name.FindAllString(string(architecture), -1)...) {
