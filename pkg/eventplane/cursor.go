@@ -209,7 +209,8 @@ func (c *cursor) miss(id uint64) {
 // and it was sent later: what is delivered again was not. While a worker is asked,
 // events come twice: as they arrive, and when the answer is there.
 func (c *cursor) startsOver(id uint64, o origin) bool {
-	if o.source != 0 || c.replaying || !c.known || id == c.stats.LastID+1 || id > max(c.live, 1) || id == c.live && id > 1 {
+	if o.source != 0 || c.replaying || !c.known && c.live == 0 || c.known && id == c.stats.LastID+1 ||
+		id > max(c.live, 1) || id == c.live && id > 1 {
 		return false
 	}
 	return o.published > c.published || o.published == 0

@@ -162,12 +162,14 @@ func New(cfg Config) (*Plane, error) {
 // Connected says whether the plane is connected now.
 func (p *Plane) Connected() bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.conn != nil && p.conn.IsConnected()
+	conn := p.conn
+	p.mu.Unlock()
+	return conn != nil && conn.IsConnected() // which may wait for the network
 }
 
 // Stats returns the plane's counters.
 func (p *Plane) Stats() Stats {
+	connected := p.Connected()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.countDropped()
@@ -179,7 +181,7 @@ func (p *Plane) Stats() Stats {
 	}
 	s.Waiting += len(p.queue)
 	s.Capacity = cap(p.queue)
-	s.Connected = p.conn != nil && p.conn.IsConnected()
+	s.Connected = connected
 	s.EverListened = s.EverListened && p.subscribed
 	return s
 }

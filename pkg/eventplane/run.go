@@ -146,6 +146,9 @@ func (p *Plane) watch(ctx context.Context, conn *nats.Conn, parts <-chan error) 
 		case <-ctx.Done():
 			return nil
 		case err := <-parts:
+			if ctx.Err() != nil {
+				return nil // it has ended for that
+			}
 			return err
 		case <-sweep.C:
 			p.sweep() //nolint:contextcheck // it only logs
@@ -166,14 +169,18 @@ const lookEvery = 200 * time.Millisecond
 // look makes sure of all workers after anything that may have cost events, and asks
 // those that are new.
 func (p *Plane) look() {
+	select {
+	case <-p.opened:
+	default:
+		return // whose events were lost is not known before any is taken in
+	}
 	p.mu.Lock()
 	p.countDropped()
-	unsure := p.unsure || p.stats.Dropped > p.sure
-	p.unsure, p.sure = false, p.stats.Dropped
-	p.mu.Unlock()
-	if unsure {
+	if p.unsure || p.stats.Dropped > p.sure {
 		p.suspectAll()
 	}
+	p.unsure, p.sure = false, p.stats.Dropped
+	p.mu.Unlock()
 	if p.Warming() == "" {
 		p.askNew()
 	}

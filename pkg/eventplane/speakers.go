@@ -40,10 +40,15 @@ func (p *Plane) follow(key fleet.Key, c *cursor, id uint64, o origin) step {
 		p.unhome(key, old)
 		p.reclaim(key, c, old)
 	}
-	if o.source != 0 {
-		p.homes[speaker{key.ID, o.source}] = key.Rank
-	}
+	p.settleIn(key, o.source)
 	return st
+}
+
+// settleIn notes that a publisher is the source of a rank.
+func (p *Plane) settleIn(key fleet.Key, source uint64) {
+	if source != 0 {
+		p.homes[speaker{key.ID, source}] = key.Rank
+	}
 }
 
 // strayed says whether an event is of another rank's publisher.

@@ -75,7 +75,7 @@ func (f *streamFeed) fallBack(why error) error {
 		f.core = subs
 		p.noteSubscribed(f.conn)
 		p.mu.Lock()
-		p.unsure = f.begun // what came since the stream stopped is lost
+		p.unsure = p.unsure || f.begun // what came since the stream stopped is lost
 		p.stats.Stream = StreamStats{Fallbacks: p.stats.Stream.Fallbacks + 1, Lost: p.stats.Stream.Lost}
 		p.mu.Unlock()
 	}
@@ -126,7 +126,8 @@ func (f *streamFeed) read(ctx context.Context) error {
 	defer tasks.Wait()
 	defer stop()
 	if first {
-		tasks.Go(func() { f.catchUp(reading, info.Last) })
+		// It outlives the stream: workers may be slow to answer.
+		f.tasks.Go(func() { f.catchUp(reading, info.Last) })
 	}
 	tasks.Go(func() { f.look(reading, s) })
 	if store != nil {

@@ -180,7 +180,8 @@ func (c *cursor) save(key fleet.Key) cursorState {
 	return cursorState{
 		Key: key, LastID: c.stats.LastID, Live: c.live, Source: c.source, Replaced: c.replaced, Changed: c.changed,
 		Published: millis(c.published), Born: millis(c.born),
-		Partial: c.stats.State == Partial, Unsure: c.asking != nil && c.asking.known, Heard: c.heard,
+		Partial: c.stats.State == Partial || c.asking != nil && c.asking.before == Partial,
+		Unsure:  c.skipped || c.asking != nil && (c.asking.known || c.asking.replacing), Heard: c.heard,
 	}
 }
 
