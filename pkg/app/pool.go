@@ -25,6 +25,9 @@ func (a *App) setFleet(s *fleet.Snapshot) {
 		a.log.Error("some workers are routed by load alone", "error", err)
 	}
 	a.extproc.Retain(s)
+	if a.recoverer != nil {
+		a.recoverer.listed.Store(true)
+	}
 	a.engines.Retain(s)
 	prefill, decode, aggregated := s.Count(fleet.Prefill), s.Count(fleet.Decode), s.Count(fleet.Aggregated)
 	a.log.Info("pool changed", "prefill", prefill, "decode", decode, "aggregated", aggregated)
@@ -126,9 +129,10 @@ func (a *App) planeReady() error {
 	if a.plane == nil || a.planeWasReady.Load() {
 		return nil
 	}
+	stats := a.plane.Stats()
 	switch warming := a.plane.Warming(); {
-	case !a.plane.Stats().EverListened:
-		if time.Since(a.started) < planeGrace {
+	case !stats.EverListened:
+		if stats.Connected || time.Since(a.started) < planeGrace {
 			return errors.New("event plane: not connected yet")
 		}
 	case warming != "":

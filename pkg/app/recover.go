@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/eventplane"
@@ -17,6 +18,7 @@ type recoverer struct {
 	*recovery.Client
 
 	picker *pick.Picker
+	listed atomic.Bool // the pool is known
 }
 
 func newRecoverer(cfg *v1alpha1.EndpointPickerConfig, picker *pick.Picker, base recovery.Config) (*recoverer, error) {
@@ -30,14 +32,13 @@ func newRecoverer(cfg *v1alpha1.EndpointPickerConfig, picker *pick.Picker, base 
 }
 
 // Workers returns the workers of the pool that say where to ask them.
-func (r *recoverer) Workers() []fleet.Key {
-	var keys []fleet.Key
+func (r *recoverer) Workers() (keys []fleet.Key, ok bool) {
 	for _, w := range r.picker.Fleet().Workers {
 		if w.Recovery != "" {
 			keys = append(keys, w.Key)
 		}
 	}
-	return keys
+	return keys, r.listed.Load()
 }
 
 // CanAsk says whether a worker is in the pool and says where to ask it.

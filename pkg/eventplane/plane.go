@@ -92,9 +92,10 @@ type Plane struct {
 	homes     map[speaker]uint32      // rank that a publisher is the source of
 	silent    map[fleet.Key]time.Time // in the index without a cursor: since when no pool has them
 	strangers strangers
-	due       []question
-	unsure    bool   // events of any worker may have been lost
-	sure      uint64 // messages dropped when it was looked at last
+	due       []fleet.Key // workers to be asked
+	unsure    bool        // events of any worker may have been lost
+	doubted   bool        // for the same reason, all were made sure of before
+	sure      uint64      // messages dropped when it was looked at last
 
 	refusals map[string]int // since the last connection: as of which change of the secrets each was logged
 
@@ -162,12 +163,14 @@ func New(cfg Config) (*Plane, error) {
 // Connected says whether the plane is connected now.
 func (p *Plane) Connected() bool {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.conn != nil && p.conn.IsConnected()
+	conn := p.conn
+	p.mu.Unlock()
+	return conn != nil && conn.IsConnected() // which may wait for the network
 }
 
 // Stats returns the plane's counters.
 func (p *Plane) Stats() Stats {
+	connected := p.Connected()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.countDropped()
@@ -175,11 +178,10 @@ func (p *Plane) Stats() Stats {
 	s.ByComponent = maps.Clone(s.ByComponent)
 	for _, l := range p.lanes {
 		s.Decode.Add(l.decoded)
-		s.Waiting += len(l.queue)
 	}
-	s.Waiting += len(p.queue)
+	s.Waiting = p.waiting()
 	s.Capacity = cap(p.queue)
-	s.Connected = p.conn != nil && p.conn.IsConnected()
+	s.Connected = connected
 	s.EverListened = s.EverListened && p.subscribed
 	return s
 }

@@ -154,7 +154,7 @@ func (p *Plane) apply(ev *kvevent.Event, m *message) {
 	c := p.cursor(keyOf(ev))
 	keep := p.admit(keyOf(ev), c, p.cfg.Now())
 	if c.asking != nil && !p.overtakes(c, ev, m) {
-		p.wait(c, ev, m, keep)
+		p.wait(keyOf(ev), c, ev, m, keep)
 		p.mu.Unlock()
 		return
 	}
@@ -188,7 +188,9 @@ func (p *Plane) decide(c *cursor, ev *kvevent.Event, m *message, keep bool) bool
 			missing = 1
 		}
 	case midway:
-		missing = 1
+		if c.retry.IsZero() { // else it did not tell what was before
+			missing = 1
+		}
 	case gap:
 		p.sayGap(key, c)
 		missing = from
@@ -268,7 +270,7 @@ func (p *Plane) cleared(key fleet.Key, c *cursor, allRanks bool, now time.Time) 
 		}
 		p.cfg.Lost(other)
 		if o := p.workers[other]; o != nil && o.asking != nil {
-			o.asking.again = true // the answer may be older
+			o.asking.restart() // the answer may be older, and so may what waits for it
 		}
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent"
@@ -16,8 +16,8 @@ import (
 // Recoverer asks workers what they hold (dynamo.md 1.9).
 type Recoverer interface {
 	// Workers returns the workers that can be asked. The plane asks those that it
-	// does not know.
-	Workers() []fleet.Key
+	// does not know. It is not ok while the pool is not known yet.
+	Workers() (keys []fleet.Key, ok bool)
 	// CanAsk says whether a worker can be asked. It is called with the plane's lock
 	// held, and must not call the plane.
 	CanAsk(fleet.Key) bool
@@ -37,6 +37,7 @@ type Recovered struct {
 // worker that is given up is routed to all the same, and asked again later.
 const (
 	askTries   = 5
+	sureTries  = 2                      // only to make sure: what the worker removes waits meanwhile, and is credited
 	askBackoff = 100 * time.Millisecond // doubling
 	askAtOnce  = 16
 	askAgain   = time.Minute // after it was given up
@@ -49,11 +50,15 @@ const (
 type asking struct {
 	from    uint64    // first event wanted; 0: all
 	known   bool      // that events are missing; else to make sure
+	before  State     // of the worker, for when it does not answer
 	waiting []message // events of the worker that came meanwhile
 	bytes   int       // of those
 	events  uint64    // of those, of this worker
 	short   bool      // the answer does not reach to what waits
 	again   bool      // an answer may be older than what came meanwhile, or some of it was dropped: ask for all
+
+	taken     bool // somebody asks
+	replacing bool // the index has not all of the answer yet
 }
 
 // lose deals with events of a worker that did not come, the first of them with id
@@ -67,18 +72,21 @@ func (p *Plane) lose(key fleet.Key, c *cursor, from uint64, m *message, now time
 	} else {
 		c.known, c.stats.LastID = false, 0
 	}
+	if c.source == 0 && p.unsure {
+		from = 1 // nothing but its answer could tell a new process
+	}
 	if c.asking != nil { // catching up, and the answer was not enough
-		c.asking.from, c.asking.short, c.asking.known = from, true, true
-		p.hide(key, true)
+		c.asking.from, c.asking.short = from, true
+		p.distrust(key, c.asking)
 		return true
 	}
 	if !p.canAsk(key) {
 		c.stats.LastID, c.known = id, was
 		p.giveUp(key, c, now, "the worker names no recovery endpoint")
+		c.retry = now // it may name one yet
 		return false
 	}
 	p.ask(key, c, from, true, now)
-	p.hide(key, true)
 	if m != nil {
 		c.asking.add(m)
 		c.asking.events++
@@ -93,8 +101,8 @@ func (p *Plane) loseAll(key fleet.Key, now time.Time) {
 		switch {
 		case other.ID != key.ID || other == key:
 		case o.asking != nil:
-			o.asking.again, o.asking.known = true, true
-			p.hide(other, true)
+			o.asking.again = true
+			p.distrust(other, o.asking)
 		default:
 			p.lose(other, o, 1, nil, now)
 		}
@@ -105,12 +113,23 @@ func (p *Plane) canAsk(key fleet.Key) bool { return p.cfg.Recover != nil && p.cf
 
 // ask begins to ask a worker. Its caller holds the locks.
 func (p *Plane) ask(key fleet.Key, c *cursor, from uint64, known bool, now time.Time) {
-	c.asking = &asking{from: from, known: known}
+	c.asking = &asking{from: from, before: c.stats.State}
 	c.enter(Resyncing, now)
-	p.due = append(p.due, question{key, c, c.asking})
+	if known {
+		p.distrust(key, c.asking)
+	}
+	p.due = append(p.due, key)
 	select {
 	case p.asks <- struct{}{}:
 	default:
+	}
+}
+
+// distrust notes that events of a worker are missing while it is asked.
+func (p *Plane) distrust(key fleet.Key, a *asking) {
+	if !a.known {
+		a.known = true
+		p.hide(key, true)
 	}
 }
 
@@ -134,7 +153,7 @@ func (p *Plane) overtakes(c *cursor, ev *kvevent.Event, m *message) bool {
 	}
 	switch {
 	case c.heard && o.source != c.source, c.heard && c.startsOver(ev.ID, o):
-	case ev.Kind == kvevent.Cleared:
+	case ev.Kind == kvevent.Cleared && (!c.known || ev.ID > c.stats.LastID):
 		c.stats.LastID = ev.ID - 1 // all between was counted, and is void
 	default:
 		return false
@@ -149,67 +168,99 @@ func (p *Plane) endAsking(key fleet.Key, c *cursor) {
 	p.hide(key, false)
 }
 
-// wait keeps a message until the worker has answered.
-func (p *Plane) wait(c *cursor, ev *kvevent.Event, m *message, keep bool) {
+// wait keeps a message until the worker has answered. Where only to make sure was
+// wanted, it may show that events are missing indeed.
+func (p *Plane) wait(key fleet.Key, c *cursor, ev *kvevent.Event, m *message, keep bool) {
 	if !keep {
 		c.stats.Refused++
 		c.skipped = true
 		return
 	}
-	if o := m.origin(ev.WorkerID); !p.strayed(keyOf(ev), c, o.source) {
-		p.adopt(keyOf(ev), c, o)
-		if o.source == c.source {
-			c.hear(ev.ID, o)
-		}
+	o := m.origin(ev.WorkerID)
+	if !c.heard && !p.strayed(key, c, o.source) {
+		c.heard, c.source, c.born = true, o.source, o.published
+		p.settleIn(key, o.source)
 	}
-	c.asking.add(m)
+	if c.heard && o.source == c.source {
+		if newest := max(c.live, c.stats.LastID); c.known && ev.ID > newest && ev.ID-1 > newest {
+			p.distrust(key, c.asking)
+		}
+		c.hear(ev.ID, o)
+	}
 	c.asking.events++
+	if !c.asking.add(m) {
+		p.distrust(key, c.asking)
+	}
 }
 
-func (a *asking) add(m *message) {
+// add keeps a message, or drops all that wait when they are too many.
+func (a *asking) add(m *message) bool {
 	if n := len(a.waiting); n > 0 && &a.waiting[n-1].data[0] == &m.data[0] {
-		return // for another of its events
+		return true // for another of its events
 	}
 	if a.bytes += len(m.data); a.bytes > maxWaiting {
-		a.waiting, a.bytes, a.again = nil, 0, true
-		return
+		a.restart()
+		return false
 	}
 	a.waiting = append(a.waiting, *m)
+	return true
 }
+
+// restart drops what waits: the answer to another question has it.
+func (a *asking) restart() { a.waiting, a.bytes, a.again = nil, 0, true }
 
 // resync asks the workers that are due, until ctx ends.
 func (p *Plane) resync(ctx context.Context) {
-	var asks errgroup.Group
-	asks.SetLimit(askAtOnce)
-	defer asks.Wait() //nolint:errcheck // they return none
+	slots := make(chan struct{}, askAtOnce)
+	var asks sync.WaitGroup
+	defer asks.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.asks:
+		case slots <- struct{}{}:
 		}
-		for _, q := range p.takeDue() {
-			asks.Go(func() error {
-				p.resyncWorker(ctx, q)
-				return nil
-			})
+		key, ok := p.nextDue(ctx)
+		if !ok {
+			return
+		}
+		asks.Go(func() {
+			p.resyncWorker(ctx, key)
+			<-slots
+		})
+	}
+}
+
+// nextDue waits until a worker is due, and returns the one to be asked first. It is
+// not ok when ctx has ended.
+func (p *Plane) nextDue(ctx context.Context) (key fleet.Key, ok bool) {
+	for {
+		if key, ok = p.takeDue(); ok {
+			return key, ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return key, false
+		case <-p.asks:
 		}
 	}
 }
 
-// question is one that is due.
-type question struct {
-	key    fleet.Key
-	cursor *cursor
-	*asking
-}
-
-func (p *Plane) takeDue() []question {
+// takeDue takes a worker that is due: one that held something and is credited with
+// nothing meanwhile goes before all others, however many of those do not answer.
+func (p *Plane) takeDue() (key fleet.Key, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	due := p.due
-	p.due = nil
-	return due
+	if len(p.due) == 0 {
+		return key, false
+	}
+	i := max(0, slices.IndexFunc(p.due, func(k fleet.Key) bool {
+		c := p.workers[k]
+		return c != nil && c.asking != nil && c.asking.known && c.known
+	}))
+	key = p.due[i]
+	p.due = slices.Delete(p.due, i, i+1)
+	return key, true
 }
 
 // errBehind is the error of a worker that answers with fewer events than it told
@@ -217,14 +268,13 @@ func (p *Plane) takeDue() []question {
 var errBehind = errors.New("the worker has fewer events than it told of")
 
 // resyncWorker asks a worker until it is known what it holds, or gives it up.
-func (p *Plane) resyncWorker(ctx context.Context, q question) {
-	key, c, a := q.key, q.cursor, q.asking
-	from, ok := p.first(q)
-	if !ok {
+func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
+	c, a, from, tries := p.question(key)
+	if a == nil {
 		return
 	}
 	var err error
-	for try := range askTries {
+	for try := range tries {
 		if try > 0 && pause(ctx, p.askBackoff<<(try-1)) != nil {
 			return
 		}
@@ -242,14 +292,24 @@ func (p *Plane) resyncWorker(ctx context.Context, q question) {
 	p.fail(key, c, a, err)
 }
 
-// first returns what a worker is asked first, if it still is to be asked.
-func (p *Plane) first(q question) (from uint64, ok bool) {
+// question returns what is to be asked about a worker; a nil one when that is no
+// longer wanted, or under way: a worker is due twice when its question was overtaken
+// before it was asked.
+func (p *Plane) question(key fleet.Key) (c *cursor, a *asking, from uint64, tries int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if q.from > 1 {
-		from = q.from
+	if c = p.workers[key]; c == nil || c.asking == nil || c.asking.taken {
+		return nil, nil, 0, 0
 	}
-	return from, p.current(q.key, q.cursor, q.asking)
+	c.asking.taken = true
+	if c.asking.from > 1 {
+		from = c.asking.from
+	}
+	tries = askTries
+	if !c.asking.known {
+		tries = sureTries
+	}
+	return c, c.asking, from, tries
 }
 
 // current says whether a question still stands. Its caller holds the lock.
@@ -267,7 +327,7 @@ func (p *Plane) install(key fleet.Key, c *cursor, a *asking, from uint64, r Reco
 	if !r.All && r.LastID+1 < from {
 		return 0, errBehind
 	}
-	if r.All && !p.under(l, key, c, a, func() { p.cfg.Index.Clear(key) }) {
+	if r.All && !p.under(l, key, c, a, func() { p.replace(key, a) }) {
 		return 0, nil
 	}
 	told := uint64(0)
@@ -288,6 +348,15 @@ func (p *Plane) install(key fleet.Key, c *cursor, a *asking, from uint64, r Reco
 	}
 	p.noteAnswer(key, c, a, r, told)
 	return p.catchUp(l, key, c, a)
+}
+
+// replace makes room for an answer that has all that a worker holds. Until that is
+// taken in, the index has less.
+func (p *Plane) replace(key fleet.Key, a *asking) {
+	p.mu.Lock()
+	a.replacing = true
+	p.mu.Unlock()
+	p.cfg.Index.Clear(key)
 }
 
 // applyTold applies an event of an answer.
@@ -322,7 +391,7 @@ func (p *Plane) noteAnswer(key fleet.Key, c *cursor, a *asking, r Recovered, tol
 	} else {
 		c.stats.Recovered += told
 	}
-	c.known, c.stats.LastID = true, r.LastID
+	c.known, c.stats.LastID, a.replacing = true, r.LastID, false
 	c.turning, c.skipped = 0, false
 }
 
@@ -380,13 +449,18 @@ func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m
 	defer func() { c.replaying = false }()
 	// A message that waits was read before: its errors are counted.
 	_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
-		if keyOf(ev) != key || a.short || ev.Kind == kvevent.Cleared {
-			return // what was cleared was not waited with
+		if keyOf(ev) != key || a.short {
+			return
 		}
 		e := d.Envelope()
 		m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
 		p.mu.Lock()
-		use := p.decide(c, ev, &m, true)
+		use := false
+		if p.voided(key, c, ev, &m) {
+			c.stats.Stale++
+		} else {
+			use = p.decide(c, ev, &m, true)
+		}
 		if !a.short {
 			a.events--
 		}
@@ -394,6 +468,13 @@ func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m
 		p.use(ev, use)
 	})
 	return !a.short
+}
+
+// voided says whether an event in a message that waited was not waited with: one
+// that clears a worker ends the question, unless another rank's publisher sent it.
+// Its caller holds the locks.
+func (p *Plane) voided(key fleet.Key, c *cursor, ev *kvevent.Event, m *message) bool {
+	return ev.Kind == kvevent.Cleared && !p.strayed(key, c, m.origin(key.ID).source)
 }
 
 // fail ends a question that the worker did not answer. A worker of which no event
@@ -406,15 +487,18 @@ func (p *Plane) fail(key fleet.Key, c *cursor, a *asking, err error) {
 		now := p.cfg.Now()
 		p.endAsking(key, c)
 		p.sayUnanswered(key, c, err)
-		if a.known {
+		switch {
+		case a.known:
 			p.giveUp(key, c, now, "the worker does not answer")
 			c.known = false // the next event begins anew
-		} else {
+		case a.before == Partial:
+			c.enter(Partial, now)
+		default:
 			c.enter(Suspect, now)
 		}
 		c.retry = now.Add(askAgain)
 		p.mu.Unlock()
-		p.applyWaiting(key, a.waiting)
+		p.applyWaiting(key, c, a.waiting)
 		p.mu.Lock()
 	}
 	said := p.takeSayings()
@@ -425,13 +509,19 @@ func (p *Plane) fail(key fleet.Key, c *cursor, a *asking, err error) {
 
 // applyWaiting takes in the events of a worker in messages that waited in vain. Its
 // caller holds the lock of the worker's lane.
-func (p *Plane) applyWaiting(key fleet.Key, waiting []message) {
+func (p *Plane) applyWaiting(key fleet.Key, c *cursor, waiting []message) {
 	d := &dynamo.Decoder{}
 	for _, m := range waiting {
 		_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
-			if keyOf(ev) == key && ev.Kind != kvevent.Cleared {
-				e := d.Envelope()
-				m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
+			if keyOf(ev) != key {
+				return
+			}
+			e := d.Envelope()
+			m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
+			p.mu.Lock()
+			voided := p.voided(key, c, ev, &m)
+			p.mu.Unlock()
+			if !voided {
 				p.apply(ev, &m)
 			}
 		})
@@ -481,36 +571,53 @@ func (p *Plane) turn(c *cursor, ev *kvevent.Event, now time.Time) {
 }
 
 // suspectAll makes sure of all workers, since events of any may have been lost: it
-// asks those that answer, and waits for the next event of the others.
-func (p *Plane) suspectAll() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// asks those that answer, unless that was done, and waits for the next event of the
+// others. Its caller holds the lock.
+func (p *Plane) suspectAll(asked bool) {
 	now := p.cfg.Now()
 	for key, c := range p.workers {
 		switch {
-		case c.asking != nil || !c.known || c.stats.State == Partial || !p.cfg.Known(key):
-		case p.canAsk(key):
-			p.ask(key, c, c.stats.LastID+1, false, now)
+		case c.asking != nil || !c.known || c.stats.State == Partial:
+		case p.cfg.Known(key) && p.canAsk(key):
+			if asked {
+				continue
+			}
+			p.ask(key, c, c.sureUpTo()+1, false, now)
 		default:
 			c.enter(Suspect, now)
+			c.retry = now // as soon as it can be asked
 		}
 	}
 }
 
-// askNew asks the workers that were not heard of yet, and again those that were
-// given up a while ago.
+// sureUpTo is the newest event that is of a worker's present process for sure when
+// nothing was heard for a while. Where another process shows by its event ids alone,
+// as in Dynamo 1.2, it may have told as many by now.
+func (c *cursor) sureUpTo() uint64 {
+	if c.source == 0 {
+		return 0
+	}
+	return c.stats.LastID
+}
+
+// askNew asks the workers that were not heard of yet, and again those that did not
+// answer a while ago: of these, no more is missing than was then.
 func (p *Plane) askNew() {
 	if p.cfg.Recover == nil {
 		return
 	}
-	keys := p.cfg.Recover.Workers()
+	keys, _ := p.cfg.Recover.Workers()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
 	for _, key := range keys {
 		c := p.cursor(key)
-		if c.asking == nil && (!c.known && c.retry.IsZero() || !c.retry.IsZero() && !now.Before(c.retry)) {
+		switch {
+		case c.asking != nil, now.Before(c.retry):
+		case !c.retry.IsZero():
 			c.retry = time.Time{}
+			p.ask(key, c, 1, false, now)
+		case !c.known:
 			p.ask(key, c, 1, true, now)
 		}
 	}

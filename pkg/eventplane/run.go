@@ -146,6 +146,9 @@ func (p *Plane) watch(ctx context.Context, conn *nats.Conn, parts <-chan error) 
 		case <-ctx.Done():
 			return nil
 		case err := <-parts:
+			if ctx.Err() != nil {
+				return nil // it has ended for that
+			}
 			return err
 		case <-sweep.C:
 			p.sweep() //nolint:contextcheck // it only logs
@@ -166,17 +169,37 @@ const lookEvery = 200 * time.Millisecond
 // look makes sure of all workers after anything that may have cost events, and asks
 // those that are new.
 func (p *Plane) look() {
+	select {
+	case <-p.opened:
+	default:
+		return // whose events were lost is not known before any is taken in
+	}
 	p.mu.Lock()
 	p.countDropped()
-	unsure := p.unsure || p.stats.Dropped > p.sure
-	p.unsure, p.sure = false, p.stats.Dropped
-	p.mu.Unlock()
-	if unsure {
-		p.suspectAll()
+	again := p.unsure && p.doubted
+	if p.unsure = p.unsure || p.stats.Dropped > p.sure; p.unsure {
+		p.suspectAll(again && p.stats.Dropped == p.sure)
 	}
+	// What waits is older than the loss: it clears nobody.
+	p.doubted, p.sure = p.unsure, p.stats.Dropped
+	p.unsure = p.unsure && p.waiting() > 0
+	p.mu.Unlock()
 	if p.Warming() == "" {
 		p.askNew()
 	}
+	p.mu.Lock()
+	said := p.takeSayings()
+	p.mu.Unlock()
+	p.log(said)
+}
+
+// waiting is the number of messages that wait to be taken in.
+func (p *Plane) waiting() int {
+	n := len(p.queue)
+	for _, l := range p.lanes {
+		n += len(l.queue)
+	}
+	return n
 }
 
 // subscribe adds a subscription. All share one queue, so that the messages of a

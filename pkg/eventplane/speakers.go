@@ -40,20 +40,14 @@ func (p *Plane) follow(key fleet.Key, c *cursor, id uint64, o origin) step {
 		p.unhome(key, old)
 		p.reclaim(key, c, old)
 	}
-	if o.source != 0 {
-		p.homes[speaker{key.ID, o.source}] = key.Rank
-	}
+	p.settleIn(key, o.source)
 	return st
 }
 
-// adopt notes who speaks for a rank, if nobody did yet.
-func (p *Plane) adopt(key fleet.Key, c *cursor, o origin) {
-	if c.heard {
-		return
-	}
-	c.heard, c.source, c.born = true, o.source, o.published
-	if o.source != 0 {
-		p.homes[speaker{key.ID, o.source}] = key.Rank
+// settleIn notes that a publisher is the source of a rank.
+func (p *Plane) settleIn(key fleet.Key, source uint64) {
+	if source != 0 {
+		p.homes[speaker{key.ID, source}] = key.Rank
 	}
 }
 

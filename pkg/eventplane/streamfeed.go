@@ -191,7 +191,7 @@ func (f *streamFeed) consume(ctx context.Context, store *archive, s *stream, inf
 	defer stop(nil)
 	caughtUp := make(chan uint64, 1)
 	all := sync.OnceFunc(func() { caughtUp <- max(f.next, 1) - 1 })
-	tasks.Go(func() { f.catchUp(reading, caughtUp, info.Last) })
+	f.tasks.Go(func() { f.catchUp(reading, caughtUp, info.Last) })
 	serves := sync.OnceFunc(func() {
 		f.note(s, info)
 		p.cfg.Log.Info("events come from the stream", "stream", s.name, "from", f.next, "last", info.Last, "note", s.note)

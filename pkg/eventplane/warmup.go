@@ -107,7 +107,11 @@ func (w *warmUp) fromWorkers() error {
 		if left == 0 {
 			return w.ctx.Err()
 		}
-		w.step("asking workers what they hold: %d of %d are left", left, all)
+		if all == 0 {
+			w.step("waiting for the list of workers")
+		} else {
+			w.step("asking workers what they hold: %d of %d are left", left, all)
+		}
 		select {
 		case <-w.ctx.Done():
 			return w.ctx.Err()
@@ -146,7 +150,10 @@ func (p *Plane) servePeers(ctx context.Context, conn *nats.Conn) error {
 
 // untold counts the workers that can be asked and are being asked.
 func (p *Plane) untold() (left, all int) {
-	keys := p.cfg.Recover.Workers()
+	keys, ok := p.cfg.Recover.Workers()
+	if !ok {
+		return 1, 0
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range keys {
@@ -187,7 +194,8 @@ func (c *cursor) save(key fleet.Key) cursorState {
 	return cursorState{
 		Key: key, LastID: c.stats.LastID, Live: c.live, Source: c.source, Replaced: c.replaced, Changed: c.changed,
 		Published: millis(c.published), Born: millis(c.born),
-		Partial: c.stats.State == Partial, Unsure: c.asking != nil && c.asking.known, Heard: c.heard,
+		Partial: c.stats.State == Partial || c.asking != nil && c.asking.before == Partial,
+		Unsure:  c.skipped || c.asking != nil && (c.asking.known || c.asking.replacing), Heard: c.heard,
 	}
 }
 
