@@ -77,19 +77,20 @@ func (f *streamFeed) fallBack(ctx context.Context, why error) error {
 	if errors.Is(why, errStreamReset) {
 		f.created = time.Time{} // its numbers mean nothing any more
 	}
-	if f.core == nil {
+	fallen := f.core == nil
+	if fallen {
 		subs, err := p.subscribeAll(f.conn, f.captured)
 		if err != nil {
 			return err
 		}
 		f.core = subs
 		p.noteSubscribed(f.conn)
-		p.mu.Lock()
-		p.unsure = p.unsure || f.begun // what came since the stream stopped is lost
-		p.stats.Stream.Fallbacks++
-		p.mu.Unlock()
 	}
 	p.mu.Lock()
+	if fallen {
+		p.unsure = p.unsure || f.begun // what came since the stream stopped is lost
+		p.stats.Stream.Fallbacks++
+	}
 	p.stats.Stream.Name, p.stats.Stream.Lag = "", 0
 	p.mu.Unlock()
 	if !f.begun {
