@@ -260,9 +260,10 @@ func TestNewReplicaFromPeer(t *testing.T) {
 	publishing.Wait()
 	d.wantAll(second)
 	d.wantAll(first)
-	if second.logs.count("warmed up from another replica") != 1 || first.logs.count("warmed up another replica") != 1 {
-		t.Errorf("%s\n%s", second.logs.text.String(), first.logs.text.String())
+	if second.logs.count("warmed up from another replica") != 1 {
+		t.Error(second.logs.text.String())
 	}
+	waitFor(t, "the first replica does not tell of the second", func() bool { return first.logs.count("warmed up another replica") == 1 })
 }
 
 // TestNewReplicaFromWorkers: without anybody else, the workers tell what they hold.

@@ -228,15 +228,11 @@ func streamAndLive() []string {
 func TestStreamIsMadeAnewByOthers(t *testing.T) {
 	d := startDurable(t, 4, true)
 	r := d.impatient(func(c *Config) { c.JetStream.SnapshotInterval = 0 })
-	g := r.gate()
 	r.run()
 	r.warm()
 	d.publish(10)
 	d.wantAll(r)
-	g.mu.Lock() // the lanes stand, and what comes waits
-	release := sync.OnceFunc(g.mu.Unlock)
-	t.Cleanup(release)
-	d.publish(10)
+	d.restartAt(freePort(t), func() { waitFor(t, "the loss of the server is not seen", func() bool { return !r.plane.Connected() }) })
 	cfg := d.stream("kv").CachedInfo().Config
 	if err := d.js().DeleteStream(t.Context(), "kv"); err != nil {
 		t.Fatal(err)
@@ -245,10 +241,12 @@ func TestStreamIsMadeAnewByOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.publish(10)
-	waitFor(t, "the loss is not seen", func() bool { return r.plane.Stats().Stream.Fallbacks == 1 })
-	release()
-	r.reads("kv")
+	waitFor(t, "the new stream does not take all", func() bool { return d.stream("kv").CachedInfo().State.LastSeq == 40 })
+	d.restartAt(portOf(t, r.plane.cfg.URL), func() {})
 	d.wantAll(r)
+	if s := r.plane.Stats().Stream; s.Fallbacks != 1 {
+		t.Errorf("%+v", s)
+	}
 	d.publish(10)
 	d.wantAll(r)
 }
