@@ -60,7 +60,7 @@ func (f *streamFeed) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := f.fallBack(err); err != nil {
+		if err := f.fallBack(ctx, err); err != nil {
 			return err
 		}
 		if pause(ctx, f.plane.streamRetry) != nil {
@@ -71,25 +71,26 @@ func (f *streamFeed) run(ctx context.Context) error {
 }
 
 // fallBack listens to NATS itself.
-func (f *streamFeed) fallBack(why error) error {
+func (f *streamFeed) fallBack(ctx context.Context, why error) error {
 	p := f.plane
-	f.sayWhy(withoutURL(why))
+	f.sayWhy(ctx, withoutURL(why))
 	if errors.Is(why, errStreamReset) {
 		f.created = time.Time{} // its numbers mean nothing any more
 	}
-	if f.core == nil {
+	fallen := f.core == nil
+	if fallen {
 		subs, err := p.subscribeAll(f.conn, f.captured)
 		if err != nil {
 			return err
 		}
 		f.core = subs
 		p.noteSubscribed(f.conn)
-		p.mu.Lock()
-		p.unsure = p.unsure || f.begun // what came since the stream stopped is lost
-		p.stats.Stream.Fallbacks++
-		p.mu.Unlock()
 	}
 	p.mu.Lock()
+	if fallen {
+		p.unsure = p.unsure || f.begun // what came since the stream stopped is lost
+		p.stats.Stream.Fallbacks++
+	}
 	p.stats.Stream.Name, p.stats.Stream.Lag = "", 0
 	p.mu.Unlock()
 	if !f.begun {
@@ -103,13 +104,13 @@ func (f *streamFeed) fallBack(why error) error {
 
 // sayWhy says once why the stream does not serve, and not every time that it is
 // tried in vain.
-func (f *streamFeed) sayWhy(why error) {
+func (f *streamFeed) sayWhy(ctx context.Context, why error) {
 	level := slog.LevelWarn
 	if f.core != nil && sameReason(why, f.why) {
 		level = slog.LevelDebug
 	}
 	f.why = why
-	f.plane.cfg.Log.Log(context.Background(), level, "events come from NATS itself, which keeps none; the stream is tried again",
+	f.plane.cfg.Log.Log(ctx, level, "events come from NATS itself, which keeps none; the stream is tried again",
 		"stream", f.plane.cfg.JetStream.Stream, "after", f.plane.streamRetry, "error", why)
 }
 
@@ -345,6 +346,8 @@ func (f *streamFeed) keep(ctx context.Context, store *archive, s *stream) {
 			return p.writeState(w, stateHeader{Stream: s.name, Created: s.created, Sequence: p.settle()})
 		})
 		switch {
+		case errors.Is(err, errArchiveClaimed):
+			p.cfg.Log.Debug("another replica was faster to archive what is known")
 		case err != nil && ctx.Err() == nil:
 			p.cfg.Log.Warn("what is known could not be archived", "error", withoutURL(err))
 		case saved:

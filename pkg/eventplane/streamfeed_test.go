@@ -102,6 +102,7 @@ func (r *rig) warm() {
 }
 
 // wantAll waits until the index has what the workers hold, and nothing was lost.
+// After a break the plane may suspect that something was, until the next event.
 func (d *durable) wantAll(r *rig) {
 	d.t.Helper()
 	waitFor(d.t, "the index does not get what the workers hold", func() bool {
@@ -114,8 +115,10 @@ func (d *durable) wantAll(r *rig) {
 		}
 		return true
 	})
+	stats := r.plane.Stats()
+	broke := stats.Disconnects > 0 || stats.Stream.Fallbacks > 0
 	for k, w := range r.plane.Workers() {
-		if w.Gaps != 0 || w.Restarts != 0 || w.State != Synced {
+		if w.Gaps != 0 || w.Restarts != 0 || w.State != Synced && !(broke && w.State == Suspect) {
 			d.t.Errorf("worker %v: %+v", k, w)
 		}
 	}
@@ -257,9 +260,10 @@ func TestNewReplicaFromPeer(t *testing.T) {
 	publishing.Wait()
 	d.wantAll(second)
 	d.wantAll(first)
-	if second.logs.count("warmed up from another replica") != 1 || first.logs.count("warmed up another replica") != 1 {
-		t.Errorf("%s\n%s", second.logs.text.String(), first.logs.text.String())
+	if second.logs.count("warmed up from another replica") != 1 {
+		t.Error(second.logs.text.String())
 	}
+	waitFor(t, "the first replica does not tell of the second", func() bool { return first.logs.count("warmed up another replica") == 1 })
 }
 
 // TestNewReplicaFromWorkers: without anybody else, the workers tell what they hold.
