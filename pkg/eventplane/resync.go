@@ -269,12 +269,12 @@ var errBehind = errors.New("the worker has fewer events than it told of")
 
 // resyncWorker asks a worker until it is known what it holds, or gives it up.
 func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
-	c, a, from, tries := p.question(key)
+	c, a, from := p.question(key)
 	if a == nil {
 		return
 	}
 	var err error
-	for try := range tries {
+	for try := 0; try < p.tries(a); try++ {
 		if try > 0 && pause(ctx, p.askBackoff<<(try-1)) != nil {
 			return
 		}
@@ -295,21 +295,27 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 // question returns what is to be asked about a worker; a nil one when that is no
 // longer wanted, or under way: a worker is due twice when its question was overtaken
 // before it was asked.
-func (p *Plane) question(key fleet.Key) (c *cursor, a *asking, from uint64, tries int) {
+func (p *Plane) question(key fleet.Key) (c *cursor, a *asking, from uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c = p.workers[key]; c == nil || c.asking == nil || c.asking.taken {
-		return nil, nil, 0, 0
+		return nil, nil, 0
 	}
 	c.asking.taken = true
 	if c.asking.from > 1 {
 		from = c.asking.from
 	}
-	tries = askTries
-	if !c.asking.known {
-		tries = sureTries
+	return c, c.asking, from
+}
+
+// tries is how often a worker is asked before it is given up.
+func (p *Plane) tries(a *asking) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a.known {
+		return askTries
 	}
-	return c, c.asking, from, tries
+	return sureTries
 }
 
 // current says whether a question still stands. Its caller holds the lock.
