@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
-	"time"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent"

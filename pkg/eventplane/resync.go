@@ -274,7 +274,7 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 		return
 	}
 	var err error
-	for try := 0; try < p.tries(a); try++ {
+	for try := 0; try < p.tries(a); try++ { //nolint:intrange // the number may grow meanwhile
 		if try > 0 && pause(ctx, p.askBackoff<<(try-1)) != nil {
 			return
 		}
@@ -289,7 +289,7 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 			from = 0
 		}
 	}
-	p.fail(key, c, a, err)
+	p.fail(key, c, a, err) //nolint:contextcheck // it only logs
 }
 
 // question returns what is to be asked about a worker; a nil one when that is no

@@ -39,7 +39,7 @@ const simRing = 8
 func newSimWorker(k fleet.Key, seed uint64) *simWorker {
 	return &simWorker{
 		random: rand.New(rand.NewPCG(seed, k.ID)), key: k, clock: 1000,
-		publisher: publisherOf(dynamo.Generation(dynamo.Gen15), k), held: map[uint64][]uint64{},
+		publisher: publisherOf(dynamo.Gen15, k), held: map[uint64][]uint64{},
 	}
 }
 
@@ -151,8 +151,10 @@ func (w *simWorker) answer(from uint64) (Recovered, error) {
 	slices.SortFunc(paths, func(a, b []uint64) int { return len(a) - len(b) }) // parents first
 	for i, path := range paths {
 		n := len(path)
-		ev := kvevent.Event{WorkerID: w.key.ID, Rank: w.key.Rank, ID: uint64(i), Kind: kvevent.Stored,
-			Blocks: []kvevent.Block{{Engine: kvevent.EngineHash(path[n-1]), Hash: block.Hash(path[n-1])}}}
+		ev := kvevent.Event{
+			WorkerID: w.key.ID, Rank: w.key.Rank, ID: uint64(i), Kind: kvevent.Stored,
+			Blocks: []kvevent.Block{{Engine: kvevent.EngineHash(path[n-1]), Hash: block.Hash(path[n-1])}},
+		}
 		if n > 1 {
 			ev.HasParent, ev.Parent = true, kvevent.EngineHash(path[n-2])
 		}

@@ -153,7 +153,7 @@ func (p *Plane) watch(ctx context.Context, conn *nats.Conn, parts <-chan error) 
 		case <-sweep.C:
 			p.sweep() //nolint:contextcheck // it only logs
 		case <-look.C:
-			p.look()
+			p.look() //nolint:contextcheck // it only logs
 		case <-reread.C:
 			p.secrets.current()
 		case <-failed:

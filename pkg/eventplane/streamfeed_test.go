@@ -118,7 +118,7 @@ func (d *durable) wantAll(r *rig) {
 	stats := r.plane.Stats()
 	broke := stats.Disconnects > 0 || stats.Stream.Fallbacks > 0
 	for k, w := range r.plane.Workers() {
-		if w.Gaps != 0 || w.Restarts != 0 || w.State != Synced && !(broke && w.State == Suspect) {
+		if w.Gaps != 0 || w.Restarts != 0 || w.State != Synced && (!broke || w.State != Suspect) {
 			d.t.Errorf("worker %v: %+v", k, w)
 		}
 	}
