@@ -233,7 +233,7 @@ func (p *Plane) connected(c *nats.Conn) {
 	p.mu.Lock()
 	again := p.stats.EverListened
 	p.stats.EverListened = true
-	p.unsure = again // events may have passed while we were away
+	p.unsure = p.unsure || again && p.stats.Stream.Name == "" // events may have passed while we were away
 	clear(p.refusals)
 	p.mu.Unlock()
 	log := p.cfg.Log.With("server", c.ConnectedAddr(), "namespace", p.cfg.Namespace)
@@ -250,7 +250,12 @@ func (p *Plane) disconnected(c *nats.Conn, err error) {
 	}
 	p.mu.Lock()
 	p.stats.Disconnects++
+	stream := p.stats.Stream.Name
 	p.mu.Unlock()
+	if stream != "" {
+		p.cfg.Log.Warn("lost the connection to the event plane; the stream keeps the events until it is back", "stream", stream, "error", err)
+		return
+	}
 	p.cfg.Log.Warn("lost the connection to the event plane; events until it is back are missed", "error", err)
 }
 
