@@ -251,7 +251,13 @@ func startNATS(t *testing.T, port int) *server.Server {
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true})
+	return startServer(t, &server.Options{Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true})
+}
+
+// startServer runs a NATS server until the test ends.
+func startServer(t *testing.T, options *server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatal(err)
 	}
