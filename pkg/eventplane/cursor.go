@@ -73,12 +73,13 @@ type cursor struct {
 	live    uint64 // newest id that came over NATS; an answer of the worker may run ahead of it
 	counted uint64 // ids up to this one are in Missed if they did not come
 
-	skipped                     bool      // events of it were refused: what it holds is not all known
-	replaying                   bool      // events that waited are taken in
-	asking                      *asking   // the question to the worker under way; nil when there is none
-	retry                       time.Time // when a partial worker is asked again; zero: never
-	toldPartial, toldUnanswered bool      // that it is partial, and that it does not answer, is said
-	turning                     int       // of a partial worker: blocks to store until its cache has turned over; 0 when that is unknown
+	skipped   bool      // events of it were refused: what it holds is not all known
+	replaying bool      // events that waited are taken in
+	asking    *asking   // the question to the worker under way; nil when there is none
+	retry     time.Time // when a partial worker is asked again; zero: never
+	// It is said that the worker is partial, that it does not answer, that it did.
+	toldPartial, toldUnanswered, toldAgain bool
+	turning                                int // of a partial worker: blocks to store until its cache has turned over; 0 when that is unknown
 
 	unknown  time.Time // since when no pool has the worker while its events are kept; zero when one has
 	member   bool      // a pool had it at some time

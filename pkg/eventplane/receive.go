@@ -312,6 +312,14 @@ func (p *Plane) takeSayings() []saying {
 	return said
 }
 
+// flushSayings logs what waits.
+func (p *Plane) flushSayings() {
+	p.mu.Lock()
+	said := p.takeSayings()
+	p.mu.Unlock()
+	p.log(said)
+}
+
 func (p *Plane) log(said []saying) {
 	for _, s := range said {
 		p.cfg.Log.Log(context.Background(), s.level, s.text, s.args...) //nolint:sloglint // every caller of say passes a constant

@@ -273,6 +273,7 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 	if a == nil {
 		return
 	}
+	defer p.flushSayings()
 	var err error
 	for try := 0; try < p.tries(a); try++ { //nolint:intrange // the number may grow meanwhile
 		if try > 0 && pause(ctx, p.askBackoff<<(try-1)) != nil {
@@ -399,6 +400,15 @@ func (p *Plane) noteAnswer(key fleet.Key, c *cursor, a *asking, r Recovered, tol
 	}
 	c.known, c.stats.LastID, a.replacing = true, r.LastID, false
 	c.turning, c.skipped = 0, false
+	if a.known && c.stats.Gaps > 0 && !c.toldAgain {
+		c.toldAgain = true
+		how := "the events that were missing"
+		if r.All {
+			how = "all that it holds"
+		}
+		p.say(slog.LevelInfo, "a worker told again what was lost of it; further times are only counted",
+			"worker_id", key.ID, "rank", key.Rank, "told", how, "events", told)
+	}
 }
 
 // catchUp takes in what waited for an answer, and ends the question when nothing

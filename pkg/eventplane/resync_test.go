@@ -374,6 +374,9 @@ func TestResync(t *testing.T) {
 	close(go_on)
 	r.settled(f)
 	r.wantTruth(f)
+	waitFor(t, "it is not said how", func() bool {
+		return r.logs.count("level=INFO", "told again", "worker_id=1", "the events that were missing") == 1
+	})
 	got := r.plane.Workers()[a]
 	// The answer may have been made before the ninth event or after it.
 	if got.Gaps != 1 || got.Missed != 2 || got.LastID != 9 || got.Recovered < 3 || got.Events+got.Recovered != 9+got.Duplicates-got.Duplicates && got.Events+got.Recovered != 9 {

@@ -187,10 +187,7 @@ func (p *Plane) look() {
 	if p.Warming() == "" {
 		p.askNew()
 	}
-	p.mu.Lock()
-	said := p.takeSayings()
-	p.mu.Unlock()
-	p.log(said)
+	p.flushSayings()
 }
 
 // waiting is the number of messages that wait to be taken in.
