@@ -30,7 +30,7 @@ type books struct {
 // post moves what a worker published into the books of its ranks. Its last
 // messages must have gone through: then what has not is lost. It returns how many
 // events were lost.
-func (w *worker) post() (lost uint64) {
+func (w *worker) post(gone *[]uint64) (lost uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range w.ledger {
@@ -38,6 +38,7 @@ func (w *worker) post() (lost uint64) {
 		m.rank.books.published += n
 		if !w.witness.sees(m) {
 			lost += n
+			*gone = append(*gone, m.serial)
 			w.miss(m)
 			continue
 		}

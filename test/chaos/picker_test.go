@@ -24,6 +24,8 @@ type picker struct {
 	index *index.Index
 	log   lockedBuffer
 
+	recovers bool // it can ask the workers
+
 	slow atomic.Bool // every event takes a while
 
 	mu    sync.Mutex
@@ -31,15 +33,22 @@ type picker struct {
 }
 
 // startPicker runs a plane until the test ends, and returns once it listens.
-func startPicker(t *testing.T, url string) *picker {
+func startPicker(t *testing.T, url string, c *crew, o serverOptions) *picker {
 	t.Helper()
-	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}}
-	var err error
-	p.plane, err = eventplane.New(eventplane.Config{
+	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}, recovers: o.recovers}
+	cfg := eventplane.Config{
 		URL: url, Namespace: namespace, Name: planeName, Index: p.index,
 		Known: p.take, Lost: func(fleet.Key) {}, Drop: func(k fleet.Key) { t.Errorf("worker %v is given up", k) },
 		Log: slog.New(slog.NewTextHandler(&p.log, nil)),
-	})
+	}
+	if o.recovers {
+		cfg.Recover = c
+	}
+	if o.streams {
+		cfg.JetStream = &eventplane.JetStream{Stream: "events"}
+	}
+	var err error
+	p.plane, err = eventplane.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
