@@ -226,6 +226,9 @@ func (w *twin) restart(worker *twinWorker, f fact) {
 	if f.id > 1 {
 		worker.stats.Gaps++
 		worker.stats.Missed += f.id - 1
+		if f.wide {
+			w.loseOthers(f.worker)
+		}
 	}
 	clear(worker.held)
 	for k, other := range w.workers {
