@@ -55,7 +55,7 @@ func (c *crew) Ask(_ context.Context, k fleet.Key, from uint64) (eventplane.Reco
 }
 
 func (r *rank) answer(from uint64) eventplane.Recovered {
-	if from > 0 && from <= r.last && len(r.history) > 0 && r.history[0].ID <= from {
+	if from > r.cleared && from <= r.last && len(r.history) > 0 && r.history[0].ID <= from {
 		return eventplane.Recovered{Events: slices.Clone(r.history[from-r.history[0].ID:]), LastID: r.last}
 	}
 	return eventplane.Recovered{All: true, Events: r.cache.tell(), LastID: r.last}

@@ -218,17 +218,45 @@ func (r *rig) slowDown() []*worker {
 
 // TestLostClear loses the word of one rank that no rank of its worker holds
 // anything: releases in component scope mean all (dynamo.md 1.4). The other rank
-// has no gap.
+// has no gap. The second time it is the first word of a new process.
 func TestLostClear(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, serverOptions{})
-	r.crew.rest()
+	for name, recovers := range map[string]bool{"silent workers": false, "workers that answer": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, serverOptions{recovers: recovers})
+			r.loseClear(func(*worker) {})
+			r.loseClear((*worker).restart)
+		})
+	}
+}
+
+func (r *rig) loseClear(before func(*worker)) {
+	r.t.Helper()
 	two := r.crew.workers[0]
+	first, second := two.ranks[0], two.ranks[1]
+	r.crew.rest()
+	each([]*worker{two}, before)
+	if !two.getThrough(second, (*worker).speak) {
+		r.t.Fatal("nothing goes through")
+	}
+	was := r.picker.accounts()
 	r.proxy.cut()
-	each([]*worker{two}, func(w *worker) { w.clear(w.ranks[0]) })
+	each([]*worker{two}, func(w *worker) { w.clear(first) })
 	r.proxy.heal()
-	r.crew.say(r.crew.workers[1:], (*worker).speak) // only the word of the other rank is lost
+	r.crew.say(r.crew.loud[1:], (*worker).speak) // only the word of the first rank is lost
 	s := r.settle()
 	r.wantLoss(s)
-	r.mend(s.tainted)
+	if !r.picker.recovers {
+		is := r.picker.accounts()
+		if a, b := is[first.key].Missed-was[first.key].Missed, is[second.key].Missed-was[second.key].Missed; a != 1 || b != 0 || !slices.Contains(s.tainted, two) {
+			r.t.Errorf("of the ranks %d and %d events are known to be lost, of %d workers in doubt", a, b, len(s.tainted))
+		}
+	}
+	r.crew.rest()
+	if !two.getThrough(first, (*worker).clear) { // again
+		r.t.Fatal("nothing goes through")
+	}
+	if slices.Contains(r.audit().tainted, two) {
+		r.t.Error("the word of one rank that none holds anything leaves doubt")
+	}
 }

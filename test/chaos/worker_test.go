@@ -70,6 +70,7 @@ type rank struct {
 	last      uint64 // event id
 	cache     *cache
 	history   []kvevent.Event // the newest ones of its process
+	cleared   uint64          // another rank's word cleared it when this event was next: history says nothing of that
 	books     books
 }
 
@@ -156,7 +157,7 @@ func (w *worker) spread(r *rank, ev *kvevent.Event) {
 	for _, other := range w.ranks {
 		if other != r {
 			other.cache.clear()
-			other.history = nil // it says nothing of this
+			other.cleared = other.last + 1
 		}
 	}
 }
@@ -196,7 +197,7 @@ func (w *worker) publish(r *rank, events []kvevent.Event) *message {
 func (w *worker) restart() {
 	for _, r := range w.ranks {
 		r.process++
-		r.last, r.history = 0, nil
+		r.last, r.history, r.cleared = 0, nil, 0
 		r.cache.clear()
 		w.name(r)
 	}
