@@ -25,6 +25,7 @@ type picker struct {
 	log   lockedBuffer
 
 	recovers bool // it can ask the workers
+	streams  bool // it reads a stream
 
 	slow atomic.Bool // every event takes a while
 
@@ -35,7 +36,7 @@ type picker struct {
 // startPicker runs a plane until the test ends, and returns once it listens.
 func startPicker(t *testing.T, url string, c *crew, o serverOptions) *picker {
 	t.Helper()
-	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}, recovers: o.recovers}
+	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}, recovers: o.recovers, streams: o.streams}
 	cfg := eventplane.Config{
 		URL: url, Namespace: namespace, Name: planeName, Index: p.index,
 		Known: p.take, Lost: func(fleet.Key) {}, Drop: func(k fleet.Key) { t.Errorf("worker %v is given up", k) },

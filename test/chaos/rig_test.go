@@ -71,6 +71,9 @@ func (r *rig) audit() step {
 	// Once others get through, what the quiet ones say is not lost.
 	r.crew.say(r.crew.loud, (*worker).speak)
 	r.crew.say(r.crew.quiet, (*worker).speak)
+	if r.picker.streams {
+		r.catchUp()
+	}
 	var s step
 	for _, w := range r.crew.workers {
 		s.lost += w.post(&s.gone)
@@ -95,6 +98,29 @@ func (r *rig) audit() step {
 		r.t.FailNow()
 	}
 	return s
+}
+
+// catchUp waits until the plane has read all that the stream holds. What went through
+// need not be all before it: after a disconnect the server may go on with its old
+// consumer, behind what was on its way to the plane when the connection broke. The
+// plane takes none of that, and reads all again in order.
+func (r *rig) catchUp() {
+	r.t.Helper()
+	last := map[fleet.Key]uint64{}
+	each(r.crew.workers, func(w *worker) {
+		for _, k := range w.ranks {
+			last[k.key] = k.last
+		}
+	})
+	eventually(r.t, "the plane has read the stream to its end", func() bool {
+		for k, a := range r.picker.accounts() {
+			if a.Last != last[k] {
+				return false
+			}
+		}
+		s := r.picker.plane.Stats()
+		return s.Messages+s.Dropped == r.witness.count()
+	})
 }
 
 // checkCounts holds the counters of every rank against its books: every event
