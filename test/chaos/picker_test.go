@@ -118,9 +118,11 @@ func (p *picker) knownAt(k fleet.Key, n int) time.Time {
 }
 
 // accounts returns the counters of all ranks.
-func (p *picker) accounts() map[fleet.Key]account {
+func (p *picker) accounts() map[fleet.Key]account { return accountsOf(p.plane.Workers()) }
+
+func accountsOf(workers map[fleet.Key]eventplane.WorkerStats) map[fleet.Key]account {
 	all := map[fleet.Key]account{}
-	for k, s := range p.plane.Workers() {
+	for k, s := range workers {
 		all[k] = account{
 			Last: s.LastID, Events: s.Events, Missed: s.Missed, Gaps: s.Gaps, Restarts: s.Restarts,
 			Skipped: s.Duplicates + s.Stale + s.Strays + s.Refused + s.Ignored,

@@ -109,13 +109,18 @@ func (c *cache) path(d *document, n int, told map[block.Chain]bool, holes *kveve
 // all is known of all of them.
 func TestRecovery(t *testing.T) {
 	t.Parallel()
-	promptly(t, func(t *testing.T) time.Duration {
-		r := newRig(t, serverOptions{recovers: true})
-		r.killServer()
-		r.cutConnection(0)
-		r.cutConnection(1)
-		r.slowDown()
-		r.freezeServer()
-		return r.late
-	})
+	for name, trouble := range map[string]func(*rig){
+		"killed":        func(r *rig) { r.killServer() },
+		"cut":           func(r *rig) { r.cutConnection(0); r.freezeServer(); r.cutConnection(1) },
+		"slow consumer": func(r *rig) { r.slowDown() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			promptly(t, func(t *testing.T) time.Duration {
+				r := newRig(t, serverOptions{recovers: true})
+				trouble(r)
+				return r.late
+			})
+		})
+	}
 }

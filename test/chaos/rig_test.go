@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -155,8 +156,10 @@ func (r *rig) checkRecovered(s *step) {
 	asked := time.Now()
 	var got map[fleet.Key]account
 	synced := within(patience, func() bool {
-		got = r.picker.accounts()
-		for _, w := range r.picker.plane.Workers() {
+		// Of one moment: what waited for an answer counts after the answer.
+		workers := r.picker.plane.Workers()
+		got = accountsOf(workers)
+		for _, w := range workers {
 			if w.State != eventplane.Synced {
 				return false
 			}
@@ -251,43 +254,63 @@ func (r *rig) checkPlane() {
 
 // checkContent holds the index against the caches: of ranks of which nothing was
 // lost, or all is known again, it must be the truth; of the others no more than that.
+// A plane that can ask makes sure of all workers after a disconnect: it may be about
+// to do so.
 func (r *rig) checkContent() {
 	r.t.Helper()
-	workers := r.picker.plane.Workers()
-	for _, k := range r.ranks() {
-		r.checkHeld(k)
-		if s := workers[k.key].State; !k.books.tainted && s != eventplane.Synced && s != eventplane.Suspect {
-			r.t.Errorf("rank %v is %s, and nothing of it was lost", k.key, s)
+	limit := time.Duration(0)
+	if r.picker.recovers {
+		limit = patience
+	}
+	var wrong []string
+	within(limit, func() bool {
+		if wrong = r.wrongHeld(); len(wrong) == 0 {
+			wrong = r.wrongMatches()
 		}
+		return len(wrong) == 0
+	})
+	for _, text := range wrong {
+		r.t.Error(text)
 	}
-	if r.t.Failed() {
-		return // lookups would only say it again
-	}
+}
+
+// wrongMatches says what is wrong with lookups.
+func (r *rig) wrongMatches() (wrong []string) {
 	var m index.Match
 	for _, d := range r.crew.documents {
 		r.picker.index.Match(d.chains, &m)
 		for _, k := range r.ranks() {
 			slot, ok := r.picker.index.Lookup(k.key)
 			if !ok {
-				r.t.Fatalf("rank %v is not in the index", k.key)
+				return append(wrong, fmt.Sprintf("rank %v is not in the index", k.key))
 			}
 			got, want := m.Depth(slot), k.cache.depth(d.chains)
 			if got != want && (!k.books.tainted || got.Total() > want.Total()) {
-				r.t.Errorf("rank %v is said to hold %+v of a prompt, and holds %+v (in doubt: %t)", k.key, got, want, k.books.tainted)
+				wrong = append(wrong, fmt.Sprintf("rank %v is said to hold %+v of a prompt, and holds %+v (in doubt: %t)", k.key, got, want, k.books.tainted))
 			}
 		}
 	}
+	return wrong
 }
 
-func (r *rig) checkHeld(k *rank) {
-	r.t.Helper()
-	for t := range kvevent.Tier(kvevent.NumTiers) {
-		got, want := r.picker.index.Chains(k.key, t), slices.Collect(maps.Keys(k.cache.tiers[t]))
-		more, less := except(got, want), except(want, got)
-		if more > 0 || less > 0 && !k.books.tainted {
-			r.t.Errorf("rank %v is said to hold %d blocks on %s, and holds %d: %d too many, %d missing (in doubt: %t)", k.key, len(got), t, len(want), more, less, k.books.tainted)
+// wrongHeld says what is wrong with what ranks are said to hold, and with how far the
+// plane trusts that.
+func (r *rig) wrongHeld() (wrong []string) {
+	workers := r.picker.plane.Workers()
+	for _, k := range r.ranks() {
+		if s := workers[k.key].State; !k.books.tainted && s != eventplane.Synced && s != eventplane.Suspect {
+			wrong = append(wrong, fmt.Sprintf("rank %v is %s, and nothing of it was lost", k.key, s))
+		}
+		for t := range kvevent.Tier(kvevent.NumTiers) {
+			got, want := r.picker.index.Chains(k.key, t), slices.Collect(maps.Keys(k.cache.tiers[t]))
+			more, less := except(got, want), except(want, got)
+			if more > 0 || less > 0 && !k.books.tainted {
+				wrong = append(wrong, fmt.Sprintf("rank %v is said to hold %d blocks on %s, and holds %d: %d too many, %d missing (in doubt: %t)",
+					k.key, len(got), t, len(want), more, less, k.books.tainted))
+			}
 		}
 	}
+	return wrong
 }
 
 // except counts the chains that are in one list and not in another.
