@@ -23,6 +23,9 @@ BENCH_ARGS ?=
 # Mooncake's conversation trace, for a replay; docs/benchmarks.md says where it is.
 TRACE ?=
 FUZZ_TIME ?= 30s
+SOAK_TIME ?= 3m
+# What happens in which order.
+SOAK_SEED ?= 1
 DEMO_ARGS ?=
 
 CONTAINER_TOOL ?= docker
@@ -68,6 +71,10 @@ test-race: ## Run the concurrent packages RACE_COUNT times with the race detecto
 .PHONY: test-interop
 test-interop: ## Run against real Dynamo workers and frontends.
 	$(GO) test -race -count=1 -timeout $(TEST_TIMEOUT) -v ./test/interop/...
+
+.PHONY: soak
+soak: ## Make trouble for the event plane and a real nats-server for SOAK_TIME.
+	$(GO) test -race -count=1 -timeout 0 -v -run 'Soak$$' ./test/chaos -args -soak $(SOAK_TIME) -seed $(SOAK_SEED)
 
 .PHONY: bench
 bench: build ## Run the benchmarks: the core packages, the index (TRACE), events, ext-proc round trips (BENCH_ARGS).

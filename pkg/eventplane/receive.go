@@ -163,6 +163,14 @@ func (p *Plane) apply(ev *kvevent.Event, m *message) {
 	p.use(ev, use)
 }
 
+// jumped says that events before one are missing. They may be about all ranks.
+func (p *Plane) jumped(key fleet.Key, c *cursor, m *message, now time.Time) {
+	p.sayGap(key, c)
+	if m.scope != dynamo.EndpointScope && c.asking == nil {
+		p.loseAll(key, now)
+	}
+}
+
 // use puts an event into the index, if so decided.
 func (p *Plane) use(ev *kvevent.Event, decided bool) {
 	if !decided {
@@ -184,7 +192,7 @@ func (p *Plane) decide(c *cursor, ev *kvevent.Event, m *message, keep bool) bool
 	case restart:
 		p.startedOver(key, c, now)
 		if ev.ID > 1 {
-			p.sayGap(key, c)
+			p.jumped(key, c, m, now)
 			missing = 1
 		}
 	case midway:
@@ -192,11 +200,8 @@ func (p *Plane) decide(c *cursor, ev *kvevent.Event, m *message, keep bool) bool
 			missing = 1
 		}
 	case gap:
-		p.sayGap(key, c)
+		p.jumped(key, c, m, now)
 		missing = from
-		if m.scope != dynamo.EndpointScope && c.asking == nil {
-			p.loseAll(key, now)
-		}
 	case next:
 		if c.stats.State == Suspect {
 			c.enter(Synced, now)
@@ -265,12 +270,17 @@ func (p *Plane) cleared(key fleet.Key, c *cursor, allRanks bool, now time.Time) 
 		return
 	}
 	for _, other := range p.cfg.Index.Workers() {
-		if other.ID != key.ID || other == key {
-			continue
+		if other.ID == key.ID && other != key {
+			p.cfg.Lost(other)
 		}
-		p.cfg.Lost(other)
-		if o := p.workers[other]; o != nil && o.asking != nil {
+	}
+	for other, o := range p.workers {
+		switch {
+		case other.ID != key.ID || other == key:
+		case o.asking != nil:
 			o.asking.restart() // the answer may be older, and so may what waits for it
+		case o.stats.State == Partial:
+			o.enter(Synced, now) // it holds nothing, and that is known
 		}
 	}
 }

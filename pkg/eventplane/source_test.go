@@ -99,6 +99,36 @@ func TestStrays(t *testing.T) {
 	r.wantWorker(other, WorkerStats{LastID: 3, Events: 5, Strays: 2})
 }
 
+// TestLostStart: in component scope the first events of a process may have cleared
+// all ranks. Such a word, when it comes, leaves no doubt about any.
+func TestLostStart(t *testing.T) {
+	r := newRig(t, "", "dynamo")
+	first, second := fleet.Key{ID: 5}, fleet.Key{ID: 5, Rank: 1}
+	send := func(publisher uint64, ev kvevent.Event) {
+		r.give(componentSubject, encodeFrom(t, publisher, dynamo.Gen12, ev))
+	}
+	state := func(want State) {
+		t.Helper()
+		if s := r.plane.Workers()[second].State; s != want {
+			t.Errorf("the other rank is %s, want %s", s, want)
+		}
+	}
+	send(90, stored(first, 1, 1))
+	send(91, stored(second, 1, 1, 2))
+	state(Synced)
+	send(92, stored(first, 2, 2)) // its event 1 is missing
+	r.wantWorker(first, WorkerStats{LastID: 2, Events: 2, Gaps: 1, Missed: 1, Restarts: 1})
+	r.wantWorker(second, WorkerStats{LastID: 1, Events: 1, GivenUp: 1})
+	r.wantHeld(second, 0)
+	state(Partial)
+	send(91, stored(second, 2, 3))
+	r.wantHeld(second, 1)
+	state(Partial)
+	send(92, cleared(first, 3))
+	r.wantHeld(second, 0)
+	state(Synced)
+}
+
 // TestManySources: publishers that come and go are not remembered for ever.
 func TestManySources(t *testing.T) {
 	r := newRig(t, "", "dynamo")

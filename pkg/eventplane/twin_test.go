@@ -234,6 +234,9 @@ func (w *twin) restart(worker *twinWorker, f fact) {
 			clear(other.held)
 		}
 	}
+	if f.id > 1 && f.wide {
+		w.loseOthers(f.worker)
+	}
 }
 
 // count decides by the event id, and says whether the event is new.

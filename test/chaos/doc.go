@@ -9,5 +9,5 @@
 // counters and its index are held against the two after every fault.
 //
 // Start at scenario_test.go. The tests build nats-server once, from the module in
-// go.mod. A longer run: go test ./test/chaos -run Soak -args -soak 10m -seed 7.
+// go.mod. A longer run: make soak SOAK_TIME=10m SOAK_SEED=7.
 package chaos

@@ -1,6 +1,10 @@
 package chaos
 
-import "time"
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+)
 
 // account is what a rank's counters say, and what the ledger says they must.
 type account struct {
@@ -19,7 +23,7 @@ type books struct {
 	process   int    // that was heard last
 	heard     bool
 	pending   uint64 // lost since the last message that was heard
-	unnoticed uint64 // lost at the end of a process or at the start of the next: ids do not tell how many
+	unnoticed uint64 // lost at the end of a process, or before the first message that was heard: ids do not tell how many
 
 	// tainted: something was lost and what the plane holds of the rank may be
 	// other than the truth, be it more or less.
@@ -30,7 +34,7 @@ type books struct {
 // post moves what a worker published into the books of its ranks. Its last
 // messages must have gone through: then what has not is lost. It returns how many
 // events were lost.
-func (w *worker) post() (lost uint64) {
+func (w *worker) post(gone *[]uint64) (lost uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, m := range w.ledger {
@@ -38,10 +42,13 @@ func (w *worker) post() (lost uint64) {
 		m.rank.books.published += n
 		if !w.witness.sees(m) {
 			lost += n
+			*gone = append(*gone, m.serial)
 			w.miss(m)
 			continue
 		}
-		m.rank.books.hear(m)
+		if m.rank.books.hear(m) && w.release.generation == dynamo.Gen12 {
+			w.taint()
+		}
 		w.trust(m)
 	}
 	w.ledger = nil
@@ -67,28 +74,33 @@ func (w *worker) taint() {
 	}
 }
 
-// hear notes a message that went through. The loss before it shows in the ids
-// when it is of the same process; else a restart shows, and all that was known is
-// dropped.
-func (b *books) hear(m *message) {
+// hear notes a message that went through, and says whether it shows a loss that may
+// have been of the word that no rank of the worker holds anything. The loss before it
+// shows in the ids when it is of the same process. Else a restart shows, all that was
+// known is dropped, and of what was lost only the start of the new process shows.
+func (b *books) hear(m *message) (gap bool) {
 	n := uint64(len(m.events))
+	missed := m.first - 1
 	switch {
-	case b.heard && m.process == b.process:
-		if b.pending > 0 {
-			b.Gaps++
-			b.Missed += b.pending
-			b.noticed = append(b.noticed, m.at)
-		}
-	default:
-		if b.heard {
-			b.Restarts++
-		}
-		b.unnoticed += b.pending
+	case !b.heard: // it may have spoken before anybody listened
+		missed = 0
 		b.tainted = m.first > 1 // less than the truth is known
+	case m.process == b.process:
+		missed = b.pending
+	default:
+		b.Restarts++
+		b.tainted = m.first > 1
+	}
+	b.unnoticed += b.pending - missed
+	if missed > 0 {
+		b.Gaps++
+		b.Missed += missed
+		b.noticed = append(b.noticed, m.at)
 	}
 	b.heard, b.process, b.pending = true, m.process, 0
 	b.Events += n
 	b.Last = m.first + n - 1
+	return missed > 0
 }
 
 // trust notes the word that nothing is held: all are agreed again.

@@ -15,13 +15,13 @@ import (
 var natsBinary string
 
 var (
-	soakTime = flag.Duration("soak", 5*time.Second, "how long TestSoak makes trouble")
+	soakTime = flag.Duration("soak", 3*time.Second, "how long TestSoak makes trouble")
 	seed     = flag.Uint64("seed", 1, "what the workers say, and in what order TestSoak makes trouble")
 )
 
 // parallel is how many tests run at once, unless -parallel says otherwise: they
 // mostly wait.
-const parallel = "4"
+const parallel = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

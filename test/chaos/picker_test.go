@@ -24,6 +24,9 @@ type picker struct {
 	index *index.Index
 	log   lockedBuffer
 
+	recovers bool // it can ask the workers
+	streams  bool // it reads a stream
+
 	slow atomic.Bool // every event takes a while
 
 	mu    sync.Mutex
@@ -31,15 +34,22 @@ type picker struct {
 }
 
 // startPicker runs a plane until the test ends, and returns once it listens.
-func startPicker(t *testing.T, url string) *picker {
+func startPicker(t *testing.T, url string, c *crew, o serverOptions) *picker {
 	t.Helper()
-	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}}
-	var err error
-	p.plane, err = eventplane.New(eventplane.Config{
+	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}, recovers: o.recovers, streams: o.streams}
+	cfg := eventplane.Config{
 		URL: url, Namespace: namespace, Name: planeName, Index: p.index,
 		Known: p.take, Lost: func(fleet.Key) {}, Drop: func(k fleet.Key) { t.Errorf("worker %v is given up", k) },
 		Log: slog.New(slog.NewTextHandler(&p.log, nil)),
-	})
+	}
+	if o.recovers {
+		cfg.Recover = c
+	}
+	if o.streams {
+		cfg.JetStream = &eventplane.JetStream{Stream: "events"}
+	}
+	var err error
+	p.plane, err = eventplane.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +118,11 @@ func (p *picker) knownAt(k fleet.Key, n int) time.Time {
 }
 
 // accounts returns the counters of all ranks.
-func (p *picker) accounts() map[fleet.Key]account {
+func (p *picker) accounts() map[fleet.Key]account { return accountsOf(p.plane.Workers()) }
+
+func accountsOf(workers map[fleet.Key]eventplane.WorkerStats) map[fleet.Key]account {
 	all := map[fleet.Key]account{}
-	for k, s := range p.plane.Workers() {
+	for k, s := range workers {
 		all[k] = account{
 			Last: s.LastID, Events: s.Events, Missed: s.Missed, Gaps: s.Gaps, Restarts: s.Restarts,
 			Skipped: s.Duplicates + s.Stale + s.Strays + s.Refused + s.Ignored,

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/kvevent"
@@ -35,8 +36,8 @@ func newRig(t *testing.T, o serverOptions) *rig {
 	t.Helper()
 	r := &rig{t: t, server: startServer(t, o), witness: newWitness()}
 	r.proxy = startProxy(t, strings.TrimPrefix(r.server.url(), "nats://"), r.witness)
-	r.picker = startPicker(t, r.proxy.url())
 	r.crew = startCrew(t, r.server.url(), r.witness, *seed)
+	r.picker = startPicker(t, r.proxy.url(), r.crew, o)
 	r.settle()
 	r.crew.goOn(300)
 	return r
@@ -45,6 +46,7 @@ func newRig(t *testing.T, o serverOptions) *rig {
 // step is what a fault did.
 type step struct {
 	lost    uint64    // events, by the transport
+	gone    []uint64  // serial numbers of their messages
 	dropped uint64    // messages, by NATS because the plane was slow
 	tainted []*worker // workers of which the plane may not know the truth
 }
@@ -70,12 +72,19 @@ func (r *rig) audit() step {
 	// Once others get through, what the quiet ones say is not lost.
 	r.crew.say(r.crew.loud, (*worker).speak)
 	r.crew.say(r.crew.quiet, (*worker).speak)
+	if r.picker.streams {
+		r.catchUp()
+	}
 	var s step
 	for _, w := range r.crew.workers {
-		s.lost += w.post()
+		s.lost += w.post(&s.gone)
 	}
 	r.witness.forget()
-	r.checkCounts(&s)
+	if r.picker.recovers {
+		r.checkRecovered(&s)
+	} else {
+		r.checkCounts(&s)
+	}
 	if s.dropped > 0 { // which of its gaps was known when, nobody can tell
 		r.late = max(r.late, time.Since(asked))
 	}
@@ -90,6 +99,29 @@ func (r *rig) audit() step {
 		r.t.FailNow()
 	}
 	return s
+}
+
+// catchUp waits until the plane has read all that the stream holds. What went through
+// need not be all before it: after a disconnect the server may go on with its old
+// consumer, behind what was on its way to the plane when the connection broke. The
+// plane takes none of that, and reads all again in order.
+func (r *rig) catchUp() {
+	r.t.Helper()
+	last := map[fleet.Key]uint64{}
+	each(r.crew.workers, func(w *worker) {
+		for _, k := range w.ranks {
+			last[k.key] = k.last
+		}
+	})
+	eventually(r.t, "the plane has read the stream to its end", func() bool {
+		for k, a := range r.picker.accounts() {
+			if a.Last != last[k] {
+				return false
+			}
+		}
+		s := r.picker.plane.Stats()
+		return s.Messages+s.Dropped == r.witness.count()
+	})
 }
 
 // checkCounts holds the counters of every rank against its books: every event
@@ -114,6 +146,41 @@ func (r *rig) checkCounts(s *step) {
 			r.t.Errorf("rank %v: of %d events %d are taken in and %d are known to be lost, and %d need not be known", k.key, b.published, g.Events, g.Missed, b.unnoticed)
 		}
 		r.noteDelays(k)
+	}
+}
+
+// checkRecovered is checkCounts where the workers can be asked: an event that came
+// counts, be it as one that was told before; and soon nothing is in doubt.
+func (r *rig) checkRecovered(s *step) {
+	r.t.Helper()
+	asked := time.Now()
+	var got map[fleet.Key]account
+	synced := within(patience, func() bool {
+		// Of one moment: what waited for an answer counts after the answer.
+		workers := r.picker.plane.Workers()
+		got = accountsOf(workers)
+		for _, w := range workers {
+			if w.State != eventplane.Synced {
+				return false
+			}
+		}
+		return r.taken(got)
+	})
+	if !synced {
+		r.t.Errorf("not all are known again: %+v", r.picker.plane.Workers())
+	}
+	r.late = max(r.late, time.Since(asked))
+	s.dropped = r.picker.plane.Stats().Dropped - r.dropped
+	r.dropped += s.dropped
+	lost := uint64(0)
+	for _, k := range r.ranks() {
+		g, b := got[k.key], &k.books
+		lost += b.Events - g.Events - g.Skipped
+		b.tainted, b.noticed = false, nil
+		b.Events = g.Events + g.Skipped
+	}
+	if lost != s.dropped {
+		r.t.Errorf("%d messages were dropped, and %d of those that came are not counted", s.dropped, lost)
 	}
 }
 
@@ -171,64 +238,89 @@ func (r *rig) checkDropped(got map[fleet.Key]account, dropped uint64) {
 	}
 }
 
-// checkPlane checks the counters of the plane as a whole.
+// checkPlane checks the counters of the plane as a whole. A message counts when all
+// its events have.
 func (r *rig) checkPlane() {
 	r.t.Helper()
-	s := r.picker.plane.Stats()
-	if n := r.witness.count(); s.Messages+s.Dropped != n || s.BadMessages+s.OtherSpace != 0 {
+	var s eventplane.Stats
+	var n uint64
+	if !within(patience, func() bool {
+		s, n = r.picker.plane.Stats(), r.witness.count()
+		return s.Messages+s.Dropped >= n
+	}) || s.Messages+s.Dropped != n || s.BadMessages+s.OtherSpace != 0 {
 		r.t.Errorf("%d messages were delivered: %+v", n, s)
 	}
 }
 
-// checkContent holds the index against the caches of all ranks of which nothing
-// was lost, or all is known again.
+// checkContent holds the index against the caches: of ranks of which nothing was
+// lost, or all is known again, it must be the truth; of the others no more than that.
+// A plane that can ask makes sure of all workers after a disconnect: it may be about
+// to do so.
 func (r *rig) checkContent() {
 	r.t.Helper()
-	var exact []*rank
-	for _, k := range r.ranks() {
-		if !k.books.tainted {
-			exact = append(exact, k)
-			r.checkHeld(k)
-		}
+	limit := time.Duration(0)
+	if r.picker.recovers {
+		limit = patience
 	}
+	var wrong []string
+	within(limit, func() bool {
+		if wrong = r.wrongHeld(); len(wrong) == 0 {
+			wrong = r.wrongMatches()
+		}
+		return len(wrong) == 0
+	})
+	for _, text := range wrong {
+		r.t.Error(text)
+	}
+}
+
+// wrongMatches says what is wrong with lookups.
+func (r *rig) wrongMatches() (wrong []string) {
 	var m index.Match
 	for _, d := range r.crew.documents {
 		r.picker.index.Match(d.chains, &m)
-		for _, k := range exact {
+		for _, k := range r.ranks() {
 			slot, ok := r.picker.index.Lookup(k.key)
 			if !ok {
-				r.t.Fatalf("rank %v is not in the index", k.key)
+				return append(wrong, fmt.Sprintf("rank %v is not in the index", k.key))
 			}
-			if got, want := m.Depth(slot), k.cache.depth(d.chains); got != want {
-				r.t.Errorf("rank %v is said to hold %+v of a prompt, and holds %+v", k.key, got, want)
+			got, want := m.Depth(slot), k.cache.depth(d.chains)
+			if got != want && (!k.books.tainted || got.Total() > want.Total()) {
+				wrong = append(wrong, fmt.Sprintf("rank %v is said to hold %+v of a prompt, and holds %+v (in doubt: %t)", k.key, got, want, k.books.tainted))
 			}
 		}
 	}
+	return wrong
 }
 
-func (r *rig) checkHeld(k *rank) {
-	r.t.Helper()
-	for t := range kvevent.Tier(kvevent.NumTiers) {
-		got, want := r.picker.index.Chains(k.key, t), slices.Collect(maps.Keys(k.cache.tiers[t]))
-		slices.Sort(got)
-		slices.Sort(want)
-		if !slices.Equal(got, want) {
-			r.t.Errorf("rank %v is said to hold %d blocks on %s, and holds %d: %s", k.key, len(got), t, len(want), difference(got, want))
+// wrongHeld says what is wrong with what ranks are said to hold, and with how far the
+// plane trusts that.
+func (r *rig) wrongHeld() (wrong []string) {
+	workers := r.picker.plane.Workers()
+	for _, k := range r.ranks() {
+		if s := workers[k.key].State; !k.books.tainted && s != eventplane.Synced && s != eventplane.Suspect {
+			wrong = append(wrong, fmt.Sprintf("rank %v is %s, and nothing of it was lost", k.key, s))
 		}
-	}
-}
-
-// difference says how many of each are not in the other.
-func difference(got, want []block.Chain) string {
-	only := func(a, b []block.Chain) (n int) {
-		for _, c := range a {
-			if !slices.Contains(b, c) {
-				n++
+		for t := range kvevent.Tier(kvevent.NumTiers) {
+			got, want := r.picker.index.Chains(k.key, t), slices.Collect(maps.Keys(k.cache.tiers[t]))
+			more, less := except(got, want), except(want, got)
+			if more > 0 || less > 0 && !k.books.tainted {
+				wrong = append(wrong, fmt.Sprintf("rank %v is said to hold %d blocks on %s, and holds %d: %d too many, %d missing (in doubt: %t)",
+					k.key, len(got), t, len(want), more, less, k.books.tainted))
 			}
 		}
-		return n
 	}
-	return fmt.Sprintf("%d too many, %d missing", only(got, want), only(want, got))
+	return wrong
+}
+
+// except counts the chains that are in one list and not in another.
+func except(list, other []block.Chain) (n int) {
+	for _, c := range list {
+		if !slices.Contains(other, c) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *rig) ranks() (all []*rank) {

@@ -31,6 +31,8 @@ type server struct {
 // serverOptions are what tests vary.
 type serverOptions struct {
 	jetStream bool
+	recovers  bool // the plane can ask the workers what they hold
+	streams   bool // the plane reads the events from a stream: with jetStream
 	// pings makes the server give up a connection within some seconds that does
 	// not answer. Otherwise it takes minutes.
 	pings bool

@@ -9,9 +9,7 @@ import (
 
 // TestSoak makes trouble of all kinds in random order for as long as -soak says.
 func TestSoak(t *testing.T) {
-	t.Parallel()
-	promptly(t, func(t *testing.T) time.Duration {
-		r := newRig(t, serverOptions{pings: true})
+	overTransports(t, serverOptions{pings: true}, func(r *rig) {
 		rng := rand.New(rand.NewPCG(*seed, 100))
 		troubles := []struct {
 			name string
@@ -31,13 +29,12 @@ func TestSoak(t *testing.T) {
 			trouble := troubles[rng.IntN(len(troubles))]
 			start := time.Now()
 			doubtful = trouble.make()
-			t.Logf("%s took %s and leaves %d workers in doubt", trouble.name, time.Since(start).Round(time.Millisecond), len(doubtful))
+			r.t.Logf("%s took %s and leaves %d workers in doubt", trouble.name, time.Since(start).Round(time.Millisecond), len(doubtful))
 			if rng.IntN(3) == 0 {
 				r.mend(doubtful)
 			}
 		}
 		r.mend(doubtful)
-		return r.late
 	})
 }
 

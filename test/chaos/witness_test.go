@@ -13,6 +13,7 @@ type witness struct {
 	mu       sync.Mutex
 	expected map[string]*message // by body: no two are equal
 	seen     uint64              // of those
+	again    uint64              // that had been seen
 	others   uint64              // messages that no worker sent
 }
 
@@ -55,10 +56,12 @@ func (w *witness) deliver(body []byte) {
 		w.others++
 		return
 	}
-	w.seen++
-	if !m.delivered {
-		m.delivered, m.at = true, time.Now()
+	if m.delivered {
+		w.again++
+		return
 	}
+	w.seen++
+	m.delivered, m.at = true, time.Now()
 }
 
 // wire reads one connection of NATS's protocol, from the server's side.

@@ -69,6 +69,8 @@ type rank struct {
 	process   int
 	last      uint64 // event id
 	cache     *cache
+	history   []kvevent.Event // the newest ones of its process
+	cleared   uint64          // another rank's word cleared it when this event was next: history says nothing of that
 	books     books
 }
 
@@ -155,6 +157,7 @@ func (w *worker) spread(r *rank, ev *kvevent.Event) {
 	for _, other := range w.ranks {
 		if other != r {
 			other.cache.clear()
+			other.cleared = other.last + 1
 		}
 	}
 }
@@ -167,6 +170,7 @@ func (w *worker) publish(r *rank, events []kvevent.Event) *message {
 		ev := &events[i]
 		r.last++
 		ev.WorkerID, ev.Rank, ev.ID = r.key.ID, r.key.Rank, r.last
+		r.remember(*ev)
 		m.events = append(m.events, saying{ev.Kind == kvevent.Cleared, ev.AllRanks})
 	}
 	// The serial number makes every body another one.
@@ -193,7 +197,7 @@ func (w *worker) publish(r *rank, events []kvevent.Event) *message {
 func (w *worker) restart() {
 	for _, r := range w.ranks {
 		r.process++
-		r.last = 0
+		r.last, r.history, r.cleared = 0, nil, 0
 		r.cache.clear()
 		w.name(r)
 	}
