@@ -38,6 +38,11 @@ type work struct {
 // A stored event whose parent the worker does not hold is skipped and counted:
 // its place in the prompt is unknown. A removal of an unknown block is counted
 // and the rest of the event applied.
+//
+// Of events with Copies a block that is held and comes again is one copy more,
+// and a removal takes one copy: the block goes with the last. Any other removal
+// takes the block with all its copies. An engine hash that comes with other
+// content has one copy of that.
 func (x *Index) Apply(ev *kvevent.Event) error {
 	if ev.Tier >= kvevent.NumTiers {
 		return ErrTier
@@ -82,6 +87,7 @@ func (x *Index) clearRanks(id uint64) {
 type insertion struct {
 	rank   *rank
 	tier   kvevent.Tier
+	copies bool // a block that is held is one copy more
 	parent cell // of the next block; 0: none, or gone
 	depth  int  // of the next block in its prompt
 	chain  block.Chain
@@ -96,7 +102,7 @@ func (x *Index) store(r *rank, ev *kvevent.Event) {
 	if len(ev.Blocks) == 0 {
 		return
 	}
-	at := insertion{rank: r, tier: ev.Tier, root: !ev.HasParent}
+	at := insertion{rank: r, tier: ev.Tier, copies: ev.Copies, root: !ev.HasParent}
 	if ev.HasParent {
 		parent := held(r.blocks.get(uint64(ev.Parent)))
 		if parent == 0 {
@@ -153,6 +159,7 @@ func (x *Index) disown(r *rank, blocks []kvevent.Block, chains []block.Chain) {
 			w.old[known] = held(p.value())
 			known++
 			r.blocks.remove(p)
+			r.single(uint64(blocks[i].Engine))
 		}
 		if !x.unlinkAll(r, w, known) {
 			return
@@ -259,8 +266,14 @@ func (x *Index) storePiece(at *insertion, blocks []kvevent.Block, w *work) int {
 		if r.blocks.moves != moves { // since places were found, or a removal below
 			p, _ = r.blocks.find(uint64(blocks[i].Engine))
 		}
+		if w.old[i] == 0 {
+			r.single(uint64(blocks[i].Engine)) // or it stood for other content
+		}
 		switch {
 		case i < done:
+			if at.copies && w.old[i].on(at.tier) && !r.copied(x.room, blocks[i].Engine, at.tier) {
+				x.counters.noRoom.Add(1)
+			}
 			p.set(uint32((w.old[i].tiers()<<cellBits | held(w.cells[i])).add(at.tier)))
 		case w.old[i] == 0:
 			r.blocks.remove(p)
@@ -376,7 +389,7 @@ func (x *Index) counted(r *rank, t kvevent.Tier, n int) {
 
 func (x *Index) remove(r *rank, ev *kvevent.Event) {
 	w := x.work.Get().(*work)
-	gone, unknown := ev.Gone, uint64(0)
+	gone, unknown, spared := ev.Gone, uint64(0), uint64(0)
 	for len(gone) > 0 {
 		n := 0
 		piece := gone[:min(len(gone), pieceBlocks)]
@@ -384,6 +397,10 @@ func (x *Index) remove(r *rank, ev *kvevent.Event) {
 			p, ok := r.blocks.find(uint64(engine))
 			if !ok || !held(p.value()).on(ev.Tier) {
 				unknown++
+				continue
+			}
+			if r.spare(engine, ev.Tier, ev.Copies) {
+				spared++
 				continue
 			}
 			h := held(p.value())
@@ -401,9 +418,12 @@ func (x *Index) remove(r *rank, ev *kvevent.Event) {
 			break // all of the worker is gone
 		}
 	}
-	if r.blocks.sparse() {
-		r.blocks.rebuild(x.room)
+	for _, t := range []*table{&r.blocks, &r.copies} {
+		if t.sparse() {
+			t.rebuild(x.room)
+		}
 	}
+	x.counters.removed.Add(spared)
 	x.counters.unknownRemovals.Add(unknown)
 	x.work.Put(w)
 }

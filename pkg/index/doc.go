@@ -21,8 +21,10 @@
 // the set stays the same. A worker's place in them is a column; clearing a worker
 // gives it another, and the old one is swept out by later writes (sweep.go).
 //
-// What engine hashes stand for is in a table per worker (table.go). Cells, runs,
-// sets and tables hold no pointers: the garbage collector skips them.
+// What engine hashes stand for is in a table per worker (table.go), and how many
+// copies an engine has of those that it stored again in another, which is empty
+// where workers count copies themselves (copies.go). Cells, runs, sets and tables
+// hold no pointers: the garbage collector skips them.
 //
 // All that grows asks a budget first (budget.go), which keeps the index within a
 // bound of bytes. Where something does not fit, the deepest blocks of the worker

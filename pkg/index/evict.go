@@ -132,6 +132,7 @@ func (x *Index) evict(r *rank, n int) bool {
 	}
 	x.work.Put(w)
 	r.blocks.shrink(x.room)
+	r.copies.shrink(x.room)
 	return true
 }
 
@@ -156,6 +157,7 @@ func (x *Index) evictPiece(r *rank, piece []victim, w *work) bool {
 		p, _ := r.blocks.find(v.engine)
 		w.old[i] = held(p.value())
 		r.blocks.remove(p)
+		r.single(v.engine)
 	}
 	return x.unlinkAll(r, w, len(piece))
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/kvevent"
 )
 
 // Check verifies what must hold inside an index between calls.
@@ -136,6 +138,13 @@ func NewTiny(bytes int64) (*Index, int64) {
 // Squeeze bounds an index to what it takes now and some spare bytes.
 func (x *Index) Squeeze(spare int64) { x.room.hard = x.room.used.Load() + spare }
 
+// SqueezeBulk bounds an index so that there is room for steps, and none in bulk.
+func (x *Index) SqueezeBulk() {
+	used := x.room.used.Load()
+	for x.room.hard = used; x.room.soft() < used; x.room.hard++ {
+	}
+}
+
 // Spare is what an index may still take.
 func (x *Index) Spare() int64 { return x.room.hard - x.room.used.Load() }
 
@@ -144,7 +153,7 @@ func (x *Index) Spare() int64 { return x.room.hard - x.room.used.Load() }
 func (x *Index) Recount() (int64, error) {
 	bytes := x.tree.bytes()
 	for k, r := range x.ranks {
-		for _, t := range []*table{&r.blocks, &r.again} {
+		for _, t := range []*table{&r.blocks, &r.again, &r.copies} {
 			size, count := int64(len(t.dir))*8, 0
 			for i, s := range t.dir {
 				if i == 0 || t.dir[i-1] != s {
@@ -174,4 +183,33 @@ func Seal(data []byte) []byte {
 	at := len(sealed) - 8
 	binary.LittleEndian.PutUint64(sealed[at:], xxh3.Hash(sealed[:at]))
 	return sealed
+}
+
+// Evict evicts about n entries of a worker, and reports whether it had any.
+func (x *Index) Evict(k fleet.Key, n int) bool {
+	r := x.rank(k)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return x.evict(r, n)
+}
+
+// Copies returns the copies that a worker has of blocks beyond the first, on each
+// tier.
+func (x *Index) Copies(k fleet.Key) map[kvevent.EngineHash][kvevent.NumTiers]int {
+	all := map[kvevent.EngineHash][kvevent.NumTiers]int{}
+	r := x.rank(k)
+	if r == nil {
+		return all
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.copies.each(func(engine uint64, value uint32) bool {
+		var n [kvevent.NumTiers]int
+		for t := range n {
+			n[t] = int(copies(value).on(kvevent.Tier(t)))
+		}
+		all[kvevent.EngineHash(engine)] = n
+		return true
+	})
+	return all
 }

@@ -23,7 +23,7 @@ const quarantine = 64
 
 // slotBytes is what the registry takes per worker: its rank, and its share of the
 // map and the lists. Room for MaxWorkers of them is set aside.
-const slotBytes = 280
+const slotBytes = 328
 
 // Index is the prefix index. All methods may be called at once; events of one
 // worker must be applied in order.
@@ -61,6 +61,7 @@ type rank struct {
 	// again counts, per cell and tier, the engine hashes beyond the first that
 	// stand for the same prefix. Nearly always empty.
 	again  table
+	copies table                 // engine hash to its copies, of those that have several; nearly always empty
 	count  [kvevent.NumTiers]int // chains held, per tier
 	column column
 	opened bool // column is given out
@@ -72,10 +73,10 @@ type Stats struct {
 	Entries int // (worker, tier, chain) held now
 
 	Stored          uint64 // blocks stored
-	Duplicates      uint64 // blocks stored that were held already
+	Duplicates      uint64 // blocks stored that were held already: copies, too
 	Replaced        uint64 // engine hashes stored again with other content
 	UnknownParents  uint64 // stored events skipped: they follow a block the worker does not hold
-	Removed         uint64 // blocks removed
+	Removed         uint64 // blocks removed, and copies of blocks of which others are left
 	UnknownRemovals uint64 // removals of blocks the worker does not hold
 	Cleared         uint64 // cleared events
 }
@@ -238,6 +239,7 @@ func (x *Index) empty(r *rank) {
 	r.count = [kvevent.NumTiers]int{}
 	r.blocks.release(x.room)
 	r.again.release(x.room)
+	r.copies.release(x.room)
 }
 
 // abandon clears a worker where there is no memory to take a single block from
@@ -275,7 +277,9 @@ type Memory struct {
 	// memory even to take single blocks from them. It is 0 unless most of the bound
 	// is taken by holder sets.
 	Forgotten uint64
-	NoRoom    uint64 // blocks not stored: there was no memory left, nor anything to evict
+	// NoRoom are blocks not stored, since there was no memory left nor anything to
+	// evict, and copies not counted.
+	NoRoom uint64
 }
 
 // Memory returns what the index keeps. Bytes does not have the buffers of calls

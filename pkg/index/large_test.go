@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -58,7 +59,7 @@ func (p *pair) prompt() []block.Hash {
 func (p *pair) stored(t kvevent.Tier) *kvevent.Event {
 	contents := p.prompt()
 	chains := block.AppendChains(nil, contents)
-	ev := &kvevent.Event{WorkerID: p.random.Uint64N(p.workers), Kind: kvevent.Stored, Tier: t}
+	ev := &kvevent.Event{WorkerID: p.random.Uint64N(p.workers), Kind: kvevent.Stored, Tier: t, Copies: p.random.IntN(2) == 0}
 	from, to := 0, len(contents)
 	if p.random.IntN(2) == 0 {
 		from = p.random.IntN(len(contents))
@@ -77,7 +78,7 @@ func (p *pair) stored(t kvevent.Tier) *kvevent.Event {
 
 // gone is an event by which a worker evicts a part of a prompt, mostly its end.
 func (p *pair) gone(t kvevent.Tier) *kvevent.Event {
-	ev := &kvevent.Event{WorkerID: p.random.Uint64N(p.workers), Kind: kvevent.Removed, Tier: t}
+	ev := &kvevent.Event{WorkerID: p.random.Uint64N(p.workers), Kind: kvevent.Removed, Tier: t, Copies: p.random.IntN(2) == 0}
 	if len(p.prompts) == 0 {
 		return ev
 	}
@@ -160,6 +161,9 @@ func (p *pair) check(t *rapid.T) {
 	for id := range p.workers {
 		if got, want := p.index.Held(fleet.Key{ID: id}), p.plain.Held(fleet.Key{ID: id}); got != want {
 			t.Fatalf("worker %d: %v held, want %v", id, got, want)
+		}
+		if got, want := p.index.Copies(fleet.Key{ID: id}), p.plain.Copies(fleet.Key{ID: id}); !maps.Equal(got, want) {
+			t.Fatalf("worker %d: copies %v, want %v", id, got, want)
 		}
 	}
 }

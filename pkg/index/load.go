@@ -102,6 +102,8 @@ func (l *loader) read() error {
 			current, err = l.worker()
 		case tag[0] == tagStretch && current != nil:
 			err = l.stretch(current)
+		case tag[0] == tagCopies && current != nil:
+			err = l.copies(current)
 		case tag[0] == tagEnd:
 			return l.end()
 		default:
@@ -181,6 +183,44 @@ func (l *loader) stretch(r *rank) error {
 		}
 	}
 	l.settle(r, engines, n, placed)
+	return nil
+}
+
+// copies reads how many copies a worker has of some blocks. Blocks that found no
+// room have none; where there is none for a count, the first removal takes the
+// block.
+func (l *loader) copies(r *rank) error {
+	b, err := l.next(2)
+	if err != nil {
+		return err
+	}
+	n := int(binary.LittleEndian.Uint16(b))
+	if b, err = l.next(n * 12); err != nil {
+		return err
+	}
+	x := l.index
+	cut := x.counters.noRoom.Load()+x.counters.evicted.Load() > 0
+	for i := range n {
+		engine, c := binary.LittleEndian.Uint64(b[8*i:]), copies(binary.LittleEndian.Uint32(b[8*n+4*i:]))
+		h := held(r.blocks.get(engine))
+		over := c == 0
+		for t := range kvevent.Tier(kvevent.NumTiers) {
+			over = over || c.on(t) > 0 && !h.on(t)
+		}
+		if over && !cut {
+			return fmt.Errorf("%w: copies of a block that is not there", ErrSnapshot)
+		}
+		if over {
+			continue
+		}
+		_, known, ok := r.copies.insert(purse{x.room, false}, engine, uint32(c))
+		if known {
+			return fmt.Errorf("%w: copies of a block twice", ErrSnapshot)
+		}
+		if !ok {
+			x.counters.noRoom.Add(1)
+		}
+	}
 	return nil
 }
 
@@ -344,7 +384,7 @@ func (x *Index) adopt(loaded *Index) error {
 		if err != nil {
 			return err
 		}
-		r.blocks, r.again, r.count = from.blocks, from.again, from.count
+		r.blocks, r.again, r.copies, r.count = from.blocks, from.again, from.copies, from.count
 		r.column, r.opened = from.column, from.opened
 		r.total.Store(from.total.Load())
 		r.lossy = m.Evicted+m.NoRoom > 0

@@ -33,8 +33,9 @@ type plainRank struct {
 
 // plainHeld is what an engine hash stands for.
 type plainHeld struct {
-	chain block.Chain
-	tiers uint8 // bit t: held on tier t
+	chain  block.Chain
+	tiers  uint8                 // bit t: held on tier t
+	copies [kvevent.NumTiers]int // beyond the first
 }
 
 type plainPlace struct {
@@ -180,11 +181,12 @@ func (x *plain) store(r *plainRank, ev *kvevent.Event) {
 		if i > 0 {
 			chain = chain.Next(b.Hash)
 		}
-		x.storeBlock(r, ev.Tier, b.Engine, chain)
+		x.storeBlock(r, ev, b.Engine, chain)
 	}
 }
 
-func (x *plain) storeBlock(r *plainRank, t kvevent.Tier, engine kvevent.EngineHash, chain block.Chain) {
+func (x *plain) storeBlock(r *plainRank, ev *kvevent.Event, engine kvevent.EngineHash, chain block.Chain) {
+	t := ev.Tier
 	x.stats.Stored++
 	h, known := r.blocks[engine]
 	if known && h.chain != chain {
@@ -200,9 +202,14 @@ func (x *plain) storeBlock(r *plainRank, t kvevent.Tier, engine kvevent.EngineHa
 	}
 	if h.tiers>>t&1 == 1 {
 		x.stats.Duplicates++
+		if ev.Copies {
+			h.copies[t]++
+			r.blocks[engine] = h
+		}
 		return
 	}
-	r.blocks[engine] = plainHeld{chain, h.tiers | 1<<t}
+	h.chain, h.tiers = chain, h.tiers|1<<t
+	r.blocks[engine] = h
 	x.hold(r, plainPlace{chain, t})
 }
 
@@ -214,6 +221,12 @@ func (x *plain) remove(r *plainRank, ev *kvevent.Event) {
 			continue
 		}
 		x.stats.Removed++
+		if ev.Copies && h.copies[ev.Tier] > 0 {
+			h.copies[ev.Tier]--
+			r.blocks[engine] = h
+			continue
+		}
+		h.copies[ev.Tier] = 0
 		x.unhold(r, plainPlace{h.chain, ev.Tier})
 		h.tiers &^= 1 << ev.Tier
 		if h.tiers == 0 {
@@ -278,6 +291,22 @@ func (x *plain) Held(k fleet.Key) [kvevent.NumTiers]int {
 		return r.count
 	}
 	return [kvevent.NumTiers]int{}
+}
+
+// Copies returns the copies that a worker has of blocks beyond the first, on each
+// tier.
+func (x *plain) Copies(k fleet.Key) map[kvevent.EngineHash][kvevent.NumTiers]int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := map[kvevent.EngineHash][kvevent.NumTiers]int{}
+	if r := x.ranks[k]; r != nil {
+		for engine, h := range r.blocks {
+			if h.copies != [kvevent.NumTiers]int{} {
+				all[engine] = h.copies
+			}
+		}
+	}
+	return all
 }
 
 // Workers returns every registered worker, in no order.

@@ -15,17 +15,20 @@ import (
 //	magic, 8 bytes, with the version
 //	per worker:    1, id u64, rank u32
 //	  per stretch: 2, depth u32, tiers u8, n u16, n chains u64, n engine hashes u64
+//	  copies:      4, n u16, n engine hashes u64, n counts u32; any number of times
 //	end:           3, workers u32, engine hashes u64
 //	XXH3 of all before, u64
 //
 // A stretch is blocks of one prompt in a row, from number depth on, which the
-// worker holds on the same tiers (bit t: tier t).
+// worker holds on the same tiers (bit t: tier t). Counts are of copies beyond the
+// first, packed as in memory, of blocks that a stretch before has.
 const (
-	snapshotMagic = "wpindex\x01"
+	snapshotMagic = "wpindex\x02"
 
 	tagWorker  = 1
 	tagStretch = 2
 	tagEnd     = 3
+	tagCopies  = 4
 
 	stretchHead = 8 // bytes before its chains
 	maxStretch  = chunkCells
@@ -121,6 +124,29 @@ func (x *Index) appendRank(buf []byte, c *copied, r *rank) []byte {
 			binary.LittleEndian.PutUint64(buf[at+8*(n+i):], c.blocks[uint32(rest[i])].engine)
 		}
 		rest = rest[n:]
+	}
+	return appendCopies(buf, &r.copies)
+}
+
+// appendCopies appends how many copies there are of the blocks that have several.
+func appendCopies(buf []byte, t *table) []byte {
+	var engines []uint64
+	var counts []uint32
+	t.each(func(engine uint64, count uint32) bool {
+		engines, counts = append(engines, engine), append(counts, count)
+		return true
+	})
+	for len(engines) > 0 {
+		n := min(len(engines), maxStretch)
+		buf = append(buf, tagCopies)
+		buf = binary.LittleEndian.AppendUint16(buf, uint16(n))
+		for _, e := range engines[:n] {
+			buf = binary.LittleEndian.AppendUint64(buf, e)
+		}
+		for _, c := range counts[:n] {
+			buf = binary.LittleEndian.AppendUint32(buf, c)
+		}
+		engines, counts = engines[n:], counts[n:]
 	}
 	return buf
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -76,6 +77,9 @@ func (p *pair) equal(t *rapid.T, other *index.Index) {
 	for _, k := range p.index.Workers() {
 		if got, want := other.Held(k), p.index.Held(k); got != want {
 			t.Fatalf("worker %v holds %v, want %v", k, got, want)
+		}
+		if got, want := other.Copies(k), p.index.Copies(k); !maps.Equal(got, want) {
+			t.Fatalf("worker %v has copies %v, want %v", k, got, want)
 		}
 		for tier := range kvevent.Tier(kvevent.NumTiers) {
 			got, want := other.Chains(k, tier), p.index.Chains(k, tier)

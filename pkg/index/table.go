@@ -7,10 +7,10 @@ import "github.com/warmpath/warmpath/pkg/kvevent"
 // thousand entries, and only the segment that is full is ever rehashed.
 type table struct {
 	dir   []*segment // 1<<depth entries
-	depth uint8
 	count int
-	moves uint32 // counts changes after which positions found before mean nothing
 	size  int64  // bytes of the directory and of all segments, as the budget has them
+	moves uint32 // counts changes after which positions found before mean nothing
+	depth uint8
 	// rebuilt is how many keys there were when the table was last rebuilt, 0 once it
 	// has grown since.
 	rebuilt int

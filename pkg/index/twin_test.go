@@ -22,8 +22,9 @@ type twin struct {
 }
 
 type twinBlock struct {
-	path  []block.Hash
-	tiers [kvevent.NumTiers]bool
+	path   []block.Hash
+	tiers  [kvevent.NumTiers]bool
+	copies [kvevent.NumTiers]int // by events that tell of each
 }
 
 func newTwin() *twin { return &twin{workers: map[fleet.Key]map[kvevent.EngineHash]twinBlock{}} }
@@ -63,6 +64,12 @@ func (w *twin) apply(ev *kvevent.Event) {
 			if old.tiers[ev.Tier] {
 				w.stats.Duplicates++
 			}
+			switch {
+			case !old.tiers[ev.Tier]:
+				old.copies[ev.Tier] = 1
+			case ev.Copies:
+				old.copies[ev.Tier]++
+			}
 			old.path = path
 			old.tiers[ev.Tier] = true
 			blocks[b.Engine] = old
@@ -75,6 +82,10 @@ func (w *twin) apply(ev *kvevent.Event) {
 				continue
 			}
 			w.stats.Removed++
+			if b.copies[ev.Tier]--; ev.Copies && b.copies[ev.Tier] > 0 {
+				blocks[e] = b
+				continue
+			}
 			b.tiers[ev.Tier] = false
 			blocks[e] = b
 			if b.tiers == [kvevent.NumTiers]bool{} {
@@ -201,7 +212,7 @@ var (
 
 func (m *machine) stored(t *rapid.T) {
 	k := drawHot(t)
-	ev := &kvevent.Event{WorkerID: k.ID, Rank: k.Rank, Kind: kvevent.Stored, Tier: drawTier(t)}
+	ev := &kvevent.Event{WorkerID: k.ID, Rank: k.Rank, Kind: kvevent.Stored, Tier: drawTier(t), Copies: rapid.Bool().Draw(t, "copies")}
 	ev.HasParent = rapid.Bool().Draw(t, "has parent")
 	if ev.HasParent {
 		ev.Parent = kvevent.EngineHash(engines.Draw(t, "parent"))
@@ -223,7 +234,7 @@ func (m *machine) stored(t *rapid.T) {
 func (m *machine) again(t *rapid.T) {
 	path := m.heldPath(t)
 	k := drawHot(t)
-	ev := &kvevent.Event{WorkerID: k.ID, Rank: k.Rank, Kind: kvevent.Stored, Tier: drawTier(t)}
+	ev := &kvevent.Event{WorkerID: k.ID, Rank: k.Rank, Kind: kvevent.Stored, Tier: drawTier(t), Copies: rapid.Bool().Draw(t, "copies")}
 	first := engines.Draw(t, "first engine")
 	for i, h := range path {
 		ev.Blocks = append(ev.Blocks, kvevent.Block{Engine: kvevent.EngineHash(first + uint64(i)), Hash: h})
@@ -233,7 +244,7 @@ func (m *machine) again(t *rapid.T) {
 
 func (m *machine) removed(t *rapid.T) {
 	k := drawHot(t)
-	ev := &kvevent.Event{WorkerID: k.ID, Rank: k.Rank, Kind: kvevent.Removed, Tier: drawTier(t)}
+	ev := &kvevent.Event{WorkerID: k.ID, Rank: k.Rank, Kind: kvevent.Removed, Tier: drawTier(t), Copies: rapid.Bool().Draw(t, "copies")}
 	for range rapid.IntRange(0, 3).Draw(t, "gone") {
 		ev.Gone = append(ev.Gone, kvevent.EngineHash(engines.Draw(t, "engine")))
 	}

@@ -91,6 +91,12 @@ type Event struct {
 	// Of Removed.
 	Gone []EngineHash
 
+	// Copies says that every copy of a block is stored and removed on its own, as
+	// engines tell it (engines.md 1.1): a block is there until its last copy is
+	// removed. It is false of Dynamo's workers, which count copies themselves and
+	// tell only of the last removal (dynamo.md 1.4).
+	Copies bool
+
 	// Media lists the multimodal objects that touch Blocks. Their hashes are
 	// already folded into Block.Hash; they are kept for people and tests.
 	Media []Media

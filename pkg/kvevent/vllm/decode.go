@@ -99,7 +99,7 @@ var errLeftovers = errors.New("bytes follow the batch")
 
 // Decode reads the payload of one message and calls apply for each event, in
 // order. The event and its slices are valid only during that call of apply. Events
-// have no id: ID is 0. Of a cleared event AllRanks is false.
+// have no id: ID is 0. Copies is true. Of a cleared event AllRanks is false.
 //
 // What is no event, or not one to keep, is skipped and counted; the others reach
 // apply. A batch says last whose events it holds, so one that is malformed or cut

@@ -72,7 +72,7 @@ func (d *Decoder) readEvent(b []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.event = kvevent.Event{WorkerID: d.cfg.WorkerID}
+	d.event = kvevent.Event{WorkerID: d.cfg.WorkerID, Copies: true}
 	d.fields = fields{}
 	d.engine, d.tokens = d.engine[:0], d.tokens[:0]
 	hasType := false

@@ -75,7 +75,7 @@ func drawEvent(t *rapid.T, form Form, size int) Event {
 // want is the slow twin of the decoder: what an event means, block by block.
 func want(e *Event, rank uint32) kvevent.Event {
 	w := kvevent.Event{
-		WorkerID: worker, Rank: rank, Kind: e.Kind, Tier: mediums[e.Medium],
+		WorkerID: worker, Copies: true, Rank: rank, Kind: e.Kind, Tier: mediums[e.Medium],
 		Parent: e.Parent, HasParent: e.HasParent, Media: e.Media,
 	}
 	if e.Kind != kvevent.Stored {

@@ -83,11 +83,11 @@ func at(rank uint32) Batch { return Batch{Time: 1789095808.75, Rank: rank} }
 
 // put is a stored event of a block; the parent is 0 for none.
 func put(parent kvevent.EngineHash, blocks ...kvevent.Block) kvevent.Event {
-	return kvevent.Event{WorkerID: worker, Kind: kvevent.Stored, Parent: parent, HasParent: parent != 0, Blocks: blocks}
+	return kvevent.Event{WorkerID: worker, Copies: true, Kind: kvevent.Stored, Parent: parent, HasParent: parent != 0, Blocks: blocks}
 }
 
 func gone(tier kvevent.Tier, hashes ...kvevent.EngineHash) kvevent.Event {
-	return kvevent.Event{WorkerID: worker, Kind: kvevent.Removed, Tier: tier, Gone: hashes}
+	return kvevent.Event{WorkerID: worker, Copies: true, Kind: kvevent.Removed, Tier: tier, Gone: hashes}
 }
 
 func media(e kvevent.Event, m ...kvevent.Media) kvevent.Event {
@@ -106,7 +106,7 @@ func list(events ...kvevent.Event) []kvevent.Event { return events }
 var (
 	block11 = kvevent.Block{Engine: 11, Hash: hash1234}
 	block13 = kvevent.Block{Engine: 13, Hash: hash1234}
-	cleared = kvevent.Event{WorkerID: worker, Kind: kvevent.Cleared}
+	cleared = kvevent.Event{WorkerID: worker, Copies: true, Kind: kvevent.Cleared}
 	just11  = list(put(0, block11))
 	just13  = list(put(0, block13))
 )
