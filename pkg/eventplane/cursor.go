@@ -80,6 +80,7 @@ type cursor struct {
 	// It is said that the worker is partial, that it does not answer, that it did.
 	toldPartial, toldUnanswered, toldAgain bool
 	turning                                int // of a partial worker: blocks to store until its cache has turned over; 0 when that is unknown
+	familiar                               int // of a partial worker: blocks that it removed since the last one that was not known
 
 	unknown  time.Time // since when no pool has the worker while its events are kept; zero when one has
 	member   bool      // a pool had it at some time

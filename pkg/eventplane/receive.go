@@ -159,7 +159,12 @@ func (p *Plane) apply(ev *kvevent.Event, m *message) {
 		return
 	}
 	use := p.decide(c, ev, m, keep)
+	watch := use && c.stats.State == Partial && ev.Kind == kvevent.Removed
 	p.mu.Unlock()
+	if watch {
+		p.watchRemoval(c, ev)
+		return
+	}
 	p.use(ev, use)
 }
 
@@ -196,7 +201,11 @@ func (p *Plane) decide(c *cursor, ev *kvevent.Event, m *message, keep bool) bool
 			missing = 1
 		}
 	case midway:
-		if c.retry.IsZero() { // else it did not tell what was before
+		switch {
+		case !p.canAsk(key): // what strays told of it stays true
+			c.enter(Partial, now)
+			c.retry = now // as soon as it can be asked
+		case c.retry.IsZero(): // else it did not tell what was before
 			missing = 1
 		}
 	case gap:

@@ -556,11 +556,8 @@ func (p *Plane) sayUnanswered(key fleet.Key, c *cursor, err error) {
 // giveUp forgets what a worker held, because it cannot be known what it does now.
 // What it stores from here on counts. Its caller holds the locks.
 func (p *Plane) giveUp(key fleet.Key, c *cursor, now time.Time, why string) {
-	held := 0
-	for _, n := range p.cfg.Index.Held(key) {
-		held += n
-	}
-	c.turning = held
+	held := p.held(key)
+	c.turning, c.familiar = held, 0
 	if held > 0 {
 		c.stats.GivenUp++
 		p.cfg.Index.Clear(key)
@@ -572,6 +569,37 @@ func (p *Plane) giveUp(key fleet.Key, c *cursor, now time.Time, why string) {
 		p.say(slog.LevelWarn, "what a worker holds is not known; it is credited with what it stores from now on, until its cache has turned over",
 			"worker_id", key.ID, "rank", key.Rank, "forgotten_blocks", held, "reason", why)
 	}
+}
+
+// turnSample is how many blocks in a row a partial worker must remove that are all
+// known, until its cache has turned over.
+const turnSample = 256
+
+// watchRemoval applies an event by which a partial worker removes blocks. As long as
+// some are not known, it still holds some of those before.
+func (p *Plane) watchRemoval(c *cursor, ev *kvevent.Event) {
+	key := keyOf(ev)
+	before := p.held(key)
+	p.use(ev, true)
+	known := before-p.held(key) == len(ev.Gone)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !known {
+		c.familiar = 0
+		return
+	}
+	if c.familiar += len(ev.Gone); c.familiar >= turnSample && c.stats.State == Partial {
+		c.turning, c.familiar = 0, 0
+		c.enter(Synced, p.cfg.Now())
+	}
+}
+
+// held is the number of blocks that a worker holds on all tiers.
+func (p *Plane) held(key fleet.Key) (n int) {
+	for _, tier := range p.cfg.Index.Held(key) {
+		n += tier
+	}
+	return n
 }
 
 // turn follows a partial worker's cache as it turns over: once it has stored as

@@ -412,6 +412,33 @@ func TestTurnOver(t *testing.T) {
 	r.wantWorker(k, WorkerStats{LastID: 8, Events: 6, Gaps: 2, Missed: 2, GivenUp: 2})
 }
 
+// TestHeardMidway: a worker that was heard too late is partial until it removes
+// nothing any more that was not heard of.
+func TestHeardMidway(t *testing.T) {
+	r := newRig(t, "", "dynamo")
+	k := fleet.Key{ID: 1}
+	id := uint64(500)
+	send := func(ev func(fleet.Key, uint64, ...uint64) kvevent.Event, hashes ...uint64) {
+		r.takeIn(endpointSubject, ev(k, id, hashes...))
+		id++
+	}
+	for n := range uint64(turnSample + 10) {
+		send(stored, n)
+	}
+	send(removed, 1<<20) // it held that before
+	for n := range uint64(turnSample - 1) {
+		send(removed, n)
+	}
+	if r.state(k) != Partial {
+		t.Errorf("%v before enough of what it removed was known", r.state(k))
+	}
+	send(removed, turnSample-1)
+	if r.state(k) != Synced {
+		t.Errorf("%v at the end", r.state(k))
+	}
+	r.wantHeld(k, 10)
+}
+
 // TestClearedOvertakes: a worker that holds nothing any more need not be asked.
 func TestClearedOvertakes(t *testing.T) {
 	f := newSimFleet(2, 1)
