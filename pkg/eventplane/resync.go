@@ -273,7 +273,7 @@ func (p *Plane) resyncWorker(ctx context.Context, key fleet.Key) {
 	if a == nil {
 		return
 	}
-	defer p.flushSayings()
+	defer p.flushSayings() //nolint:contextcheck // it only logs
 	var err error
 	for try := 0; try < p.tries(a); try++ { //nolint:intrange // the number may grow meanwhile
 		if try > 0 && pause(ctx, p.askBackoff<<(try-1)) != nil {
