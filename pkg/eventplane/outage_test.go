@@ -235,6 +235,30 @@ func dropMany(t *testing.T) (r *rig, stop func(), sent uint64) {
 	return r, stop, 2 * (each + 1)
 }
 
+// TestBackPressureShows: what waits is counted while the lanes stand still, and
+// nothing is left when they go on.
+func TestBackPressureShows(t *testing.T) {
+	r, conn := startRig(t, "dynamo")
+	for _, l := range r.plane.lanes {
+		l.mu.Lock()
+	}
+	const sent = 400
+	for id := range uint64(sent) {
+		publish(t, conn, endpointSubject, encode(t, dynamo.Gen15, stored(fleet.Key{ID: 1}, id+1, id)))
+	}
+	waitFor(t, "the queue does not show", func() bool { return r.plane.Stats().Waiting >= sent-10 })
+	if s := r.plane.Stats(); s.Capacity != queueSize || s.Dropped != 0 || s.Messages != 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, l := range r.plane.lanes {
+		l.mu.Unlock()
+	}
+	r.barrier(conn)
+	if s := r.plane.Stats(); s.Waiting != 0 || s.Messages != sent {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestListeningMeansSubscribed: once the plane says that it listens, the very next
 // event is heard.
 func TestListeningMeansSubscribed(t *testing.T) {

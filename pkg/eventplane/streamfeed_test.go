@@ -218,7 +218,7 @@ func TestNewReplicaFromStream(t *testing.T) {
 }
 
 // TestNoStream: without JetStream on the server the plane says so and hears the
-// events as NATS delivers them; when it is there later, it reads the stream again.
+// events as NATS delivers them. TestStreamIsDeleted shows the way back.
 func TestNoStream(t *testing.T) {
 	d := startDurable(t, 2, false)
 	r := d.replica(func(c *Config) { c.JetStream = &JetStream{Stream: "kv", MaxAge: time.Hour, MaxBytes: 64 << 20} })
