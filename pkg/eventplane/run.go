@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 )
 
 // A partition without a word from the network shows after the pings that may be
@@ -66,11 +65,11 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 	})
 	working, stop := context.WithCancel(ctx)
-	var feeding errgroup.Group
+	var feeding sync.WaitGroup
 	receiving.Go(func() { p.resync(working) })
 	defer func() {
 		stop()
-		feeding.Wait() //nolint:errcheck // told before, if it came before ctx ended
+		feeding.Wait()
 		p.open()
 		p.Stats() // notes what was dropped: a closed subscription does not tell
 		p.LoadStats()
@@ -94,12 +93,10 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	failed := make(chan error, 2)
 	run := func(what func(context.Context, *nats.Conn) error) {
-		feeding.Go(func() error {
-			err := what(working, conn)
-			if err != nil {
+		feeding.Go(func() {
+			if err := what(working, conn); err != nil {
 				failed <- err
 			}
-			return err
 		})
 	}
 	run(p.feed)
