@@ -314,11 +314,17 @@ func TestWorkers(t *testing.T) {
 	if !strings.HasSuffix(f.Source, good.Listener.Addr().String()) {
 		t.Errorf("from %s", f.Source)
 	}
-	_, err = newWorker(t, WorkerConfig{Cards: cards[:2], Net: quickNet(&clock{})}).Fetch(t.Context())
-	wantError(t, err, BadChecksum, "none", gone.Listener.Addr().String(), other.Listener.Addr().String(), nameConfig)
+	for _, two := range [][]Card{{cards[0], cards[1]}, {cards[1], cards[0]}} {
+		_, err = newWorker(t, WorkerConfig{Cards: two, Net: quickNet(&clock{})}).Fetch(t.Context())
+		wantError(t, err, BadChecksum, "none", gone.Listener.Addr().String(), other.Listener.Addr().String(), nameConfig)
+	}
+	_, err = newWorker(t, WorkerConfig{Cards: []Card{cards[0], cards[0]}, Net: quickNet(&clock{})}).Fetch(t.Context())
+	wantError(t, err, Unavailable, "none")
 
-	_, err = NewWorker(WorkerConfig{})
-	wantError(t, err, BadConfig)
+	for _, cards := range [][]Card{nil, {{}}, {cardFor("http://w/", with(sample(), nameTiktoken, "x"))}} {
+		_, err = NewWorker(WorkerConfig{Cards: cards})
+		wantError(t, err, BadConfig)
+	}
 	for _, name := range []string{nameTokenizer, nameConfig, nameTemplate} {
 		for _, files := range []map[string]string{with(sample(), name, "{ }"), without(sample(), name)} {
 			if files[nameTokenizer] == "" {
