@@ -12,9 +12,6 @@ import (
 	"github.com/warmpath/warmpath/pkg/modelfiles"
 )
 
-// fileVersions are the releases whose workers serve the files of their model.
-var fileVersions = []string{"1.4.2", "1.5.1", "1.6.1"}
-
 // cards returns the model cards in discovery.
 func (s *Stack) cards(t *testing.T) []modelfiles.Card {
 	t.Helper()
@@ -63,7 +60,7 @@ func refusedFiles(t *testing.T, err error, code modelfiles.Code, words ...string
 // TestFilesOfAWorker takes the model's files from workers that serve them, and
 // compares them with those on the workers' disk.
 func TestFilesOfAWorker(t *testing.T) {
-	forVersions(t, fileVersions, func(t *testing.T, version string) {
+	forEachVersion(t, func(t *testing.T, version string) {
 		s := StartStack(t, StackConfig{
 			Version: version, NATSURL: StartNATS(t), ServeFiles: true,
 			Roles: map[fleet.Role]int{fleet.Aggregated: 2},
@@ -116,7 +113,7 @@ func TestFilesOfAWorker(t *testing.T) {
 
 // TestWorkerServesNoFiles: the card then names a path on the worker's own disk.
 func TestWorkerServesNoFiles(t *testing.T) {
-	forVersions(t, fileVersions, func(t *testing.T, version string) {
+	forEachVersion(t, func(t *testing.T, version string) {
 		s := StartStack(t, StackConfig{
 			Version: version, NATSURL: StartNATS(t), Roles: map[fleet.Role]int{fleet.Aggregated: 1},
 		})

@@ -41,7 +41,7 @@ type StackConfig struct {
 	Speedup    float64 // over the pace of a real engine; 20
 	HostBlocks int     // KV blocks per rank in host memory; only 1.6 has such a tier; none
 	Durable    bool    // events go to JetStream; only up to 1.3
-	ServeFiles bool    // workers serve the files of their model; from 1.3
+	ServeFiles bool    // workers serve the files of their model
 
 	// Pods, when set, is where parts find each other, and gives workers the names of
 	// its pods; otherwise that is a folder, and the id of a worker is any number.
