@@ -1,6 +1,7 @@
 package modelfiles
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -69,11 +71,12 @@ func TestCacheIsUsed(t *testing.T) {
 	wantFiles(t, f, err, moved)
 	// The hub goes away: what main was last, and that it may no longer be.
 	hub.allDown()
+	hub.asked()
 	f, err = newHub(t, cfg).Fetch(t.Context())
 	wantFiles(t, f, err, moved)
-	wantError(t, f.Stale, Unavailable, "503")
-	if f.Revision != commitB {
-		t.Errorf("revision %s", f.Revision)
+	wantError(t, f.Stale, Unavailable, "503", hub.URL)
+	if asked := hub.asked(); f.Revision != commitB || len(asked) != attemptsWhenHeld {
+		t.Errorf("revision %s after %v", f.Revision, asked)
 	}
 	// A revision that was asked for only once keeps its commit, another has none.
 	cfg.Revision = "refs/pr/1"
@@ -83,6 +86,36 @@ func TestCacheIsUsed(t *testing.T) {
 	cfg.Revision = "v1"
 	_, err = newHub(t, cfg).Fetch(t.Context())
 	wantError(t, err, Unavailable)
+}
+
+// TestCacheWhenTheHubIsSlow: a deadline is as good as an answer that it is down; a
+// caller who gives up wants nothing.
+func TestCacheWhenTheHubIsSlow(t *testing.T) {
+	hub := newFakeHub(t)
+	cfg := cached(t, hub)
+	cfg.Net = Net{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		f, err := newHub(t, cfg).Fetch(ctx)
+		wantFiles(t, f, err, sample())
+		wantError(t, f.Stale, Canceled, "deadline")
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err = newHub(t, cfg).Fetch(ctx)
+		wantError(t, err, Canceled)
+		// Nobody gives up: the hub gets its time.
+		start := time.Now()
+		f, err = newHub(t, cfg).Fetch(t.Context())
+		wantFiles(t, f, err, sample())
+		wantError(t, f.Stale, Unavailable, "nothing came")
+		if took := time.Since(start); took > 2*DefaultStall+DefaultPause {
+			t.Errorf("took %v", took)
+		}
+	})
 }
 
 // TestCacheNotInsteadOfAnAnswer: a hub that refuses is not a hub that is down.
@@ -227,9 +260,11 @@ func TestCacheKeepsFew(t *testing.T) {
 	cfg.CacheDir = t.TempDir()
 	dir := hub.folder(cfg)
 	old := time.Now().Add(-2 * partialLife)
-	writeFiles(t, dir, map[string]string{"refs/" + partial + "old": "x", "refs/" + partial + "new": "x", "mine/notes": "x"})
-	if err := os.Chtimes(filepath.Join(dir, "refs", partial+"old"), old, old); err != nil {
-		t.Fatal(err)
+	writeFiles(t, dir, map[string]string{"refs/" + partial + "old": "x", "refs/" + partial + "new": "x", "mine/notes": "x", commitA + "/x": "left", commitB + "/x": "new"})
+	for _, path := range []string{"refs/" + partial + "old", commitA} {
+		if err := os.Chtimes(filepath.Join(dir, path), old, old); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for i := range keepCommits + 2 {
 		hub.with(func() { hub.commit = strings.Repeat(fmt.Sprint(i), 40) })
@@ -248,7 +283,7 @@ func TestCacheKeepsFew(t *testing.T) {
 			left = append(left, strings.TrimPrefix(path, dir+"/"))
 		}
 	}
-	want := []string{strings.Repeat("2", 40), strings.Repeat("3", 40), strings.Repeat("4", 40), "mine", "refs", "refs/" + partial + "new", "refs/main"}
+	want := []string{strings.Repeat("2", 40), strings.Repeat("3", 40), strings.Repeat("4", 40), commitB, "mine", "refs", "refs/" + partial + "new", "refs/main"}
 	if got := strings.Join(left, " "); got != strings.Join(want, " ") {
 		t.Errorf("left %v, want %v", left, want)
 	}
