@@ -187,8 +187,14 @@ func TestWatch(t *testing.T) {
 		},
 		"another file": func(dir string) error {
 			path := filepath.Join(dir, "a", nameTokenizer)
+			// Of the same content and times: only the file is another.
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
 			data, err := os.ReadFile(path)
-			return errors.Join(err, os.WriteFile(path+".new", data, 0o644), os.Rename(path+".new", path))
+			return errors.Join(err, os.WriteFile(path+".new", data, 0o644),
+				os.Chtimes(path+".new", info.ModTime(), info.ModTime()), os.Rename(path+".new", path))
 		},
 		"link swapped": func(dir string) error { return swap(dir, "b") },
 		"folder gone":  func(dir string) error { return os.Remove(filepath.Join(dir, "data")) },

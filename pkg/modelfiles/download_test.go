@@ -53,6 +53,57 @@ func TestHubChecksums(t *testing.T) {
 	})
 }
 
+// unlinked redirects to the storage without saying what the file must be.
+func (h *fakeHub) unlinked(w http.ResponseWriter, r *http.Request) {
+	http.Redirect(w, r, h.storage.URL+"/"+nameTokenizer, http.StatusFound)
+}
+
+// TestHubStorageETag: a storage's ETag is no checksum, though it may look like one.
+func TestHubStorageETag(t *testing.T) {
+	hub := newFakeHub(t)
+	hub.hook = times(always, "GET "+commitA+" "+nameTokenizer, hub.unlinked)
+	cfg, _ := hub.config()
+	f, err := newHub(t, cfg).Fetch(t.Context())
+	wantFiles(t, f, err, sample())
+	if f.Verified {
+		t.Error("verified by the ETag of a storage")
+	}
+}
+
+// TestHubResumesOnlyTheSame: a part is not put to another that cannot be checked.
+func TestHubResumesOnlyTheSame(t *testing.T) {
+	hub := newFakeHub(t)
+	content := `{"x":"` + strings.Repeat("0123456789", 1000) + `"}`
+	hub.files[nameTokenizer] = content
+	asked, served := 0, 0
+	hub.hook = func(w http.ResponseWriter, r *http.Request, request string) bool {
+		switch request {
+		case "GET " + commitA + " " + nameTokenizer:
+			if asked++; asked == 2 {
+				hub.unlinked(w, r)
+				return true
+			}
+		case "GET storage " + nameTokenizer:
+			switch served++; served {
+			case 1:
+				cut(content, 4000)(w, r)
+			case 2:
+				w.Header().Set("Content-Range", "bytes 4000-10007/10008")
+				w.WriteHeader(http.StatusPartialContent)
+				fmt.Fprint(w, strings.Repeat("?", len(content)-4000))
+				return true
+			}
+		}
+		return false
+	}
+	cfg, _ := hub.config()
+	f, err := newHub(t, cfg).Fetch(t.Context())
+	wantFiles(t, f, err, hub.files)
+	if served != 3 {
+		t.Errorf("%d downloads", served)
+	}
+}
+
 func TestHubTooLarge(t *testing.T) {
 	big := "{" + strings.Repeat(" ", 1<<20) + "}"
 	for name, answer := range map[string]http.HandlerFunc{
