@@ -4,14 +4,17 @@ package pretok
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 )
@@ -82,87 +85,156 @@ func (o *oracle) split(t *testing.T, texts []string) [][]int {
 
 // question is a scanner and the way to ask an engine for the same.
 type question struct {
-	name  string
-	s     Scanner
-	who   map[string]any
-	drops func(piece string) bool // pieces that the engine does not report
-	most  int                     // signs in a text
+	name    string
+	s       Scanner
+	who     map[string]any
+	prepare func(text string) string // what the engine does to a text before it cuts
+	drops   func(piece string) bool  // pieces that the engine does not report
+	most    int                      // signs in a text
 }
 
 func split(pattern any, behavior string, invert bool) map[string]any {
 	return map[string]any{"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
 }
 
-func questions(t *testing.T) []question {
+func regexSplit(pattern string) map[string]any {
+	return split(map[string]any{"Regex": pattern}, "Isolated", false)
+}
+
+// goldenQuestions are those of the golden file.
+func goldenQuestions(t *testing.T) []question {
 	t.Helper()
-	var all []question
-	add := func(name string, s Scanner, ok bool, pre any) {
-		if !ok {
-			t.Fatalf("%s: not known", name)
-		}
-		all = append(all, question{name: name, s: s, who: map[string]any{"pre_tokenizer": pre}, most: 20})
-	}
-	for _, k := range known {
-		s, ok := ByRegex(k.pattern)
-		add(k.name, s, ok, split(map[string]any{"Regex": k.pattern}, "Isolated", false))
-	}
 	var splits []any
 	for _, p := range deepseekSequence {
-		splits = append(splits, split(map[string]any{"Regex": p}, "Isolated", false))
+		splits = append(splits, regexSplit(p))
 	}
-	s, ok := BySequence(deepseekSequence[:])
-	add("deepseekSequence", s, ok, map[string]any{"type": "Sequence", "pretokenizers": splits})
-	add("byteLevel", ByteLevel(), true,
-		map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true})
-	for _, individual := range []bool{true, false} {
-		add(fmt.Sprint("digits ", individual), Digits(individual), true,
-			map[string]any{"type": "Digits", "individual_digits": individual})
+	pre := map[string]any{
+		"deepseek sequence": map[string]any{"type": "Sequence", "pretokenizers": splits},
+		"byteLevel":         map[string]any{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true},
+		"eachDigit":         map[string]any{"type": "Digits", "individual_digits": true},
+		"digits":            map[string]any{"type": "Digits", "individual_digits": false},
 	}
+	who := map[string]map[string]any{}
 	for _, k := range known {
-		if s, ok := ByTiktoken(k.pattern); ok && k.tiktoken {
-			all = append(all, question{name: k.name + " in tiktoken", s: s, who: map[string]any{"tiktoken": k.pattern}, most: 6})
+		pre[k.name] = regexSplit(k.pattern)
+		who[k.name+" in tiktoken"] = map[string]any{"tiktoken": k.pattern}
+	}
+	for name, config := range pre {
+		who[name] = map[string]any{"pre_tokenizer": config}
+	}
+	scanners := named(t)
+	var all []question
+	for _, name := range slices.Sorted(maps.Keys(scanners)) {
+		if who[name] == nil {
+			t.Fatalf("%s: whom to ask?", name)
 		}
+		q := question{name: name, s: scanners[name], who: who[name], most: 20}
+		if q.who["tiktoken"] != nil {
+			q.most = 6 // all parts of the texts go into a vocabulary
+		}
+		all = append(all, q)
 	}
 	return all
 }
 
+// literalQuestions are those about splits on strings.
+func literalQuestions(t *testing.T) []question {
+	t.Helper()
+	var all []question
+	add := func(name, mark, behavior string, invert bool, pre map[string]any) *question {
+		b, ok := ParseBehavior(behavior)
+		l, err := NewLiteral(mark, b, invert)
+		if err != nil || !ok {
+			t.Fatal(err, ok)
+		}
+		all = append(all, question{name: name, s: l, who: map[string]any{"pre_tokenizer": pre}, drops: l.Drops, most: 20})
+		return &all[len(all)-1]
+	}
+	for _, behavior := range []string{"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"} {
+		for _, mark := range []string{" ", "\u2581", "/", "''"} {
+			for _, invert := range []bool{false, true} {
+				add(fmt.Sprintf("%s %q %v", behavior, mark, invert), mark, behavior, invert,
+					split(map[string]any{"String": mark}, behavior, invert))
+			}
+		}
+	}
+	q := add("metaspace", "\u2581", "MergedWithNext", false,
+		map[string]any{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "never", "split": true})
+	q.prepare = func(text string) string { return strings.ReplaceAll(text, " ", "\u2581") }
+	return all
+}
+
 func TestOracle(t *testing.T) {
-	for _, q := range questions(t) {
+	for _, q := range append(goldenQuestions(t), literalQuestions(t)...) {
 		t.Run(q.name, func(t *testing.T) {
 			o := newOracle(t, q.who)
 			random := rand.New(rand.NewPCG(*seedFlag, 7))
 			batch := make([]string, 0, 1000)
-			compared, cut, bytes := 0, 0, 0
+			compared, cut, size := 0, 0, 0
 			for compared < *texts {
 				batch = batch[:0]
 				for range min(cap(batch), *texts-compared) {
 					batch = append(batch, randomText(random, q.most))
 				}
 				for i, want := range o.split(t, batch) {
-					got := spans(t, q.s, batch[i], q.drops)
+					got := q.spans(t, batch[i])
 					if !slices.Equal(got, want) {
 						t.Fatalf("pieces of %q\n got %v\nwant %v", batch[i], got, want)
 					}
 					cut += len(want) / 2
-					bytes += len(batch[i])
+					size += len(batch[i])
 				}
 				compared += len(batch)
 			}
-			t.Logf("%d texts, %d bytes, %d pieces: no difference", compared, bytes, cut)
+			t.Logf("%d texts, %d bytes, %d pieces: no difference", compared, size, cut)
 		})
 	}
 }
 
 // spans returns the pieces as the oracle reports them.
-func spans(t *testing.T, s Scanner, text string, drops func(string) bool) []int {
+func (q question) spans(t *testing.T, text string) []int {
 	t.Helper()
+	if q.prepare != nil {
+		text = q.prepare(text)
+	}
 	all, at := []int{}, 0
-	for _, p := range pieces(t, s, text) {
+	for _, p := range pieces(t, q.s, text) {
 		end := at + utf8.RuneCountInString(p)
-		if drops == nil || !drops(p) {
+		if q.drops == nil || !q.drops(p) {
 			all = append(all, at, end)
 		}
 		at = end
 	}
 	return all
+}
+
+// TestOracleGolden holds the golden file to the engines, or writes it.
+func TestOracleGolden(t *testing.T) {
+	g := golden{Texts: goldenTexts, Ends: map[string][][]int{}}
+	random := rand.New(rand.NewPCG(8, 9))
+	for range 20 {
+		g.Texts = append(g.Texts, randomText(random, 20))
+	}
+	for _, q := range goldenQuestions(t) {
+		for _, spans := range newOracle(t, q.who).split(t, g.Texts) {
+			ends := []int{}
+			for i := 1; i < len(spans); i += 2 {
+				ends = append(ends, spans[i])
+			}
+			g.Ends[q.name] = append(g.Ends[q.name], ends)
+		}
+	}
+	want, err := json.Marshal(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = bytes.ReplaceAll(want, []byte("]],"), []byte("]],\n")) // a line for each scanner
+	if *update {
+		if err = os.WriteFile(goldenFile, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(goldenFile); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not what the engines do (%v): run with -update", goldenFile, err)
+	}
 }
