@@ -1,6 +1,7 @@
 // Command unicode writes the table of character classes that the tokenizer's
 // scanners read. Its input, classes.txt, is what the regex engines of Hugging
-// Face tokenizers and of tiktoken say of each code point: classes.py asks them.
+// Face tokenizers and of tiktoken say of each code point: classes.py asks them. (classes.txt also
+// has what the Digits pre-tokenizer takes for a digit.)
 // Go's own tables are of another Unicode version, so they are no source.
 //
 // Run it from the repository's root: go run ./hack/unicode
@@ -28,7 +29,7 @@ const (
 
 // classes are the names classes.txt uses, in the order of their bits.
 var classes = []string{
-	"upper", "lower", "caseless", "mark", "number", "punct", "symbol", "space", "newline", "han", "cjk",
+	"upper", "lower", "caseless", "mark", "number", "punct", "symbol", "space", "newline", "han", "cjk", "digit",
 }
 
 func main() {

@@ -18,6 +18,7 @@ const (
 	newline                    // CR, LF
 	han                        // script Han
 	cjk                        // the range that DeepSeek cuts out: ideographs and kana
+	digit                      // what Digits cuts out: N of a newer Unicode
 
 	letter = upper | lower | caseless
 )

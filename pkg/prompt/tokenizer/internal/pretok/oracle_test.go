@@ -36,6 +36,8 @@ var (
 type oracle struct {
 	in  *json.Encoder
 	out *bufio.Reader
+	// close lets it end.
+	close func() error
 }
 
 func newOracle(t *testing.T, who map[string]any) *oracle {
@@ -53,13 +55,13 @@ func newOracle(t *testing.T, who map[string]any) *oracle {
 	if err = cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	o := &oracle{json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20), in.Close}
 	t.Cleanup(func() {
-		in.Close()
+		o.close()
 		if err := cmd.Wait(); err != nil && t.Context().Err() == nil {
 			t.Error(err)
 		}
 	})
-	o := &oracle{json.NewEncoder(in), bufio.NewReaderSize(out, 1<<20)}
 	if err = o.in.Encode(who); err != nil {
 		t.Fatal(err)
 	}
@@ -206,6 +208,37 @@ func (q question) spans(t *testing.T, text string) []int {
 		at = end
 	}
 	return all
+}
+
+// TestOracleCombinations asks about combinations of parts that nobody may use.
+func TestOracleCombinations(t *testing.T) {
+	random := rand.New(rand.NewPCG(*seedFlag, 14))
+	compared, patterns := 0, 0
+	for compared < *texts {
+		pattern, ok := combined(random.IntN)
+		if !ok {
+			continue
+		}
+		s, ok := ByRegex(pattern)
+		if !ok {
+			t.Fatalf("not known: %s", pattern)
+		}
+		q := question{s: s}
+		batch := make([]string, 2000)
+		for i := range batch {
+			batch[i] = randomText(random, 20)
+		}
+		o := newOracle(t, map[string]any{"pre_tokenizer": regexSplit(pattern)})
+		for i, want := range o.split(t, batch) {
+			if got := q.spans(t, batch[i]); !slices.Equal(got, want) {
+				t.Fatalf("%s: pieces of %q\n got %v\nwant %v", pattern, batch[i], got, want)
+			}
+		}
+		o.close()
+		compared += len(batch)
+		patterns++
+	}
+	t.Logf("%d texts, %d patterns: no difference", compared, patterns)
 }
 
 // TestOracleGolden holds the golden file to the engines, or writes it.
