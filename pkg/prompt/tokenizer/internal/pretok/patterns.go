@@ -145,7 +145,7 @@ func choose[T any](r *reader, options []option[T]) (means T, ok bool) {
 func (r *reader) family() (Scanner, bool) {
 	if alone, contractions, ok := r.casedWords(); ok {
 		m, o, ok := r.most(contractions)
-		m.traits = newTraits(caseRoles(alone, o.marks)).with(isTail, o.tail)
+		m.traits = newTraits(caseRoles(alone, o.marks)).withTail(o.tail)
 		return &cased{m}, ok && o.marks
 	}
 	contractions, ok := choose(r, contractionOptions)
@@ -161,7 +161,7 @@ func (r *reader) family() (Scanner, bool) {
 		return nil, false
 	}
 	m, o, ok := r.most(contractions)
-	m.traits = newTraits(wordRoles(word, o.marks)).with(isTail, o.tail)
+	m.traits = newTraits(wordRoles(word, o.marks)).withTail(o.tail)
 	// If neither has the marks, nothing matches them.
 	return &worded{m}, ok && (o.marks || word&mark != 0)
 }
