@@ -27,7 +27,7 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 			// far is final.
 			size = m.fallback(word[pos:])
 			if size == 0 {
-				return m.merge(dst[:start], word, s)
+				return m.follow(dst[:start], word, s)
 			}
 			for _, b := range []byte(word[pos : pos+size]) {
 				dst = append(dst, uint32(m.byteTokens[b]))
@@ -37,7 +37,7 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 			// Try a shorter one, and where there is none take the last one back.
 			for m.tails[next].shorter == 0 {
 				if len(dst) == first {
-					return m.merge(dst[:start], word, s) // not reached: some way exists
+					return m.follow(dst[:start], word, s) // not reached: some way exists
 				}
 				s.setDead(pos)
 				next = dst[len(dst)-1]
