@@ -14,6 +14,23 @@ type tail struct {
 	size uint32
 }
 
+// edge is what the walk down the edges of two tokens needs to know of a token.
+type edge struct {
+	// tree is the last merge of a closed token, with the time when it comes to
+	// happen: never before its parts are there. It is 0 for symbols that are
+	// there from the start.
+	tree tree
+	// partners has a bit for each token that this one merges with on its right.
+	// Tokens share bits, so a set bit proves nothing; but most lookups of pairs
+	// end here, without touching the table.
+	partners uint64
+}
+
+func partnerBit(right uint32) uint64 { return 1 << (right * 0x9E3779B1 >> 26) }
+
+func (e *edge) join(right uint32)         { e.partners |= partnerBit(right) }
+func (e *edge) mayJoin(right uint32) bool { return e.partners&partnerBit(right) != 0 }
+
 // merge is one merge of the specification.
 type merge struct{ left, right, time, id uint32 }
 
@@ -69,7 +86,7 @@ func (m *Model) implied(spec *Spec) ([]merge, error) {
 // known before it. Only the last merges of closed tokens ever happen, so only
 // these are kept.
 func (m *Model) derive(spec *Spec, list []merge, ends, prefixes []uint32) {
-	m.trees, m.tails = make([]tree, len(spec.Tokens)), make([]tail, len(spec.Tokens))
+	m.edges, m.tails = make([]edge, len(spec.Tokens)), make([]tail, len(spec.Tokens))
 	for id, token := range spec.Tokens {
 		m.tails[id].size = uint32(len(token))
 		if m.isSymbol(token) {
@@ -85,14 +102,15 @@ func (m *Model) derive(spec *Spec, list []merge, ends, prefixes []uint32) {
 		// A closed token has one last merge. To find it again is to find it
 		// listed twice.
 		if m.closed(c.id, ends) {
-			if t := m.trees[c.id]; t.left() != c.left || t.right() != c.right {
+			if t := m.edges[c.id].tree; t.left() != c.left || t.right() != c.right {
 				continue
 			}
 		} else if !m.meet(c.left, c.right) {
 			continue
 		}
 		m.pairs.set(c.left, c.right, c.time)
-		m.trees[c.id] = packTree(c.left, c.right, max(c.time, m.trees[c.left].time(), m.trees[c.right].time()))
+		m.edges[c.left].join(c.right)
+		m.edges[c.id].tree = packTree(c.left, c.right, max(c.time, m.edges[c.left].tree.time(), m.edges[c.right].tree.time()))
 		m.close(c.id, ends)
 	}
 	m.chain(ends, prefixes)

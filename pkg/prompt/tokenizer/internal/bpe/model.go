@@ -6,7 +6,7 @@ type Model struct {
 	pairs pairTable
 	// results is the token that each merge makes, by time.
 	results []uint32
-	trees   []tree
+	edges   []edge
 	tails   []tail
 	// symbols is the id of each single byte, -1 for none. With chars it is used
 	// only for ASCII.
@@ -89,6 +89,7 @@ func (m *Model) keep(list []merge) {
 		m.pairs = newPairTable(len(list))
 		for _, c := range list {
 			m.pairs.set(c.left, c.right, c.time)
+			m.edges[c.left].join(c.right)
 		}
 	}
 	m.plainBytes = m.byteFallback && allBytes && !merging

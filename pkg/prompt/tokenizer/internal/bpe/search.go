@@ -69,7 +69,7 @@ func (m *Model) fallback(text string) int {
 
 // valid reports whether two closed tokens are valid neighbours.
 func (m *Model) valid(x, y uint32) bool {
-	return m.pairs.time(x, y) == never && m.meet(x, y)
+	return (!m.edges[x].mayJoin(y) || m.pairs.time(x, y) == never) && m.meet(x, y)
 }
 
 // meet reports whether what two closed tokens spell together comes to the point
@@ -78,31 +78,33 @@ func (m *Model) valid(x, y uint32) bool {
 // merges first. At each step, nothing may merge across before either symbol is
 // merged away on its own side.
 func (m *Model) meet(x, y uint32) bool {
-	tx, ty := m.trees[x], m.trees[y]
+	edges := m.edges
+	ex, ey := edges[x], edges[y]
 	xEnd, yEnd := never, never
 	for {
+		tx, ty := ex.tree, ey.tree
 		switch {
 		case tx.time() > ty.time():
-			whole := tx
-			x = whole.right()
-			tx = m.trees[x]
-			xEnd = whole.time()
-			if tx.time() == xEnd {
-				xEnd = m.pairs.time(whole.left(), x)
+			x = tx.right()
+			ex = edges[x]
+			xEnd = tx.time()
+			if ex.tree.time() == xEnd {
+				xEnd = m.pairs.time(tx.left(), x)
 			}
 		case ty.time() > 0:
-			whole := ty
-			y = whole.left()
-			ty = m.trees[y]
-			yEnd = whole.time()
-			if ty.time() == yEnd && m.trees[whole.right()].time() < yEnd {
-				yEnd = m.pairs.time(y, whole.right())
+			y = ty.left()
+			ey = edges[y]
+			yEnd = ty.time()
+			if ey.tree.time() == yEnd && edges[ty.right()].tree.time() < yEnd {
+				yEnd = m.pairs.time(y, ty.right())
 			}
 		default:
 			return true
 		}
-		if t := m.pairs.time(x, y); t < xEnd && t <= yEnd {
-			return false
+		if ex.mayJoin(y) {
+			if t := m.pairs.time(x, y); t < xEnd && t <= yEnd {
+				return false
+			}
 		}
 	}
 }
