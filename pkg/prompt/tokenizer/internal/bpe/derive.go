@@ -93,6 +93,7 @@ func (m *Model) derive(spec *Spec, list []merge, ends, prefixes []uint32) {
 			m.close(uint32(id), ends)
 		}
 	}
+	m.touching = newTouching(m.chars)
 	m.pairs = newPairTable(min(len(list), len(spec.Tokens)))
 	for _, at := range m.bySize(list) {
 		c := &list[at]
@@ -112,6 +113,7 @@ func (m *Model) derive(spec *Spec, list []merge, ends, prefixes []uint32) {
 		m.edges[c.left].join(c.right)
 		m.edges[c.id].tree = packTree(c.left, c.right, max(c.time, m.edges[c.left].tree.time(), m.edges[c.right].tree.time()))
 		m.close(c.id, ends)
+		m.touching.add(spec.Tokens[c.id])
 	}
 	m.chain(ends, prefixes)
 }

@@ -5,9 +5,10 @@ type Model struct {
 	trie  trie
 	pairs pairTable
 	// results is the token that each merge makes, by time.
-	results []uint32
-	edges   []edge
-	tails   []tail
+	results  []uint32
+	edges    []edge
+	touching touching
+	tails    []tail
 	// symbols is the id of each single byte, -1 for none. With chars it is used
 	// only for ASCII.
 	symbols    [256]int32

@@ -33,7 +33,7 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 				dst = append(dst, uint32(m.byteTokens[b]))
 			}
 			first = len(dst)
-		} else if s.isDead(pos+size) || len(dst) > first && !m.valid(dst[len(dst)-1], next) {
+		} else if s.isDead(pos+size) || len(dst) > first && m.touching.may(word, pos) && !m.valid(dst[len(dst)-1], next) {
 			// Try a shorter one, and where there is none take the last one back.
 			for m.tails[next].shorter == 0 {
 				if len(dst) == first {
