@@ -146,6 +146,7 @@ func TestLoadRefuses(t *testing.T) {
 		{with("vocab", `{"a":0,"b":1,"ab":2,"abb":-3}`), "model.vocab: a token id is not a whole number below 2^32"},
 		{with("vocab", `{"a":0,"b":1,"ab":2,"abb":"3"}`), "model.vocab: invalid JSON: a number should be here"},
 		{with("vocab", `{"a":0,"b":1,"ab":2,"abb":4194304}`), "model.vocab: the token id 4194304 is above the limit of 4194303"},
+		{with("vocab", `{"a":0,"b":1,"ab":2,"abb":70000}`), "model.vocab: the token id 70000 is too high for 4 tokens"},
 		{with("vocab", `{"a":0,"b":1,"ab":2,"abb":2}`), "model.vocab: two tokens have the id 2"},
 		{with("vocab", `{"a":0,"b":1,"ab":2,"abb":3,"\u0061":4}`), "model.vocab: a token is given twice"},
 		{with("vocab", `{"a":0,"b":1,"ab":2,"abb":3,"\ud800":4}`), "model.vocab: invalid JSON: no character has this escape"},
