@@ -539,7 +539,7 @@ func TestNFCEqualsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(runes, 0, 60).Draw(t, "text")
 		list = append(list, rapid.SliceOfN(rapid.SampledFrom(marks), 0, 80).Draw(t, "marks")...) // many in a row
-		text := string(list) // surrogates become U+FFFD
+		text := string(list)                                                                     // surrogates become U+FFFD
 		got, _ := step.apply(text, nil)
 		if want := twinNFC(text); got != want {
 			t.Fatalf("%+q: %+q, want %+q", text, got, want)
