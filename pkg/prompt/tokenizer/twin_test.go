@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
 	"pgregory.net/rapid"
 )
 
@@ -162,10 +163,13 @@ func twinNFC(text string) string {
 		_, size := utf8.DecodeRuneInString(text[at:])
 		return twinNFC(text[:at]) + text[at:at+size] + twinNFC(text[at+size:])
 	}
-	marks := decompose(text)
+	if len(text) < 28 { // x/text breaks up what is longer
+		return norm.NFC.String(text)
+	}
+	marks := decompose(nil, text)
 	order(marks)
 	out := ""
-	for _, m := range compose(marks) {
+	for _, m := range newNFC().(nfc).compose(marks) {
 		out += string(m.r)
 	}
 	return out
