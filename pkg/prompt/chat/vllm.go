@@ -81,8 +81,11 @@ func (w *worker) vllmMessage(v jinja.Value) (jinja.Value, *Error) {
 	if role.Kind() != jinja.KindString {
 		return v, invalid("a message has no role")
 	}
-	given0, _ := m.Get("content")
-	content, err := w.vllmContent(given0)
+	if role.Text() == "developer" && !w.t.developer {
+		return v, unknown("a developer's message, which the template does not know")
+	}
+	raw, _ := m.Get("content")
+	content, err := w.vllmContent(raw)
 	if err != nil {
 		return v, err
 	}
@@ -221,19 +224,19 @@ func (w *worker) copied(d *jinja.Dict, more int) *jinja.Dict {
 func (w *worker) vllmContent(v jinja.Value) (jinja.Value, *Error) {
 	switch v.Kind() {
 	case jinja.KindNone, jinja.KindUndefined:
-		if w.t.parts {
+		if w.asParts {
 			return jinja.ListOf(w.dec.slab.list(0)), nil
 		}
 		return jinja.String(""), nil
 	case jinja.KindString:
-		if w.t.parts {
+		if w.asParts {
 			l := w.dec.slab.list(1)
 			l.Items[0] = w.textPart(v)
 			return jinja.ListOf(l), nil
 		}
 		return v, nil
 	case jinja.KindList:
-		if w.t.parts {
+		if w.asParts {
 			return w.contentParts(v.List())
 		}
 		return w.contentText(v.List())
