@@ -88,13 +88,10 @@ func (e *Encoder) Encode(r *Result, kind prompt.Kind, body []byte, scanned *prom
 		return nil
 	}
 	text, err := e.text(kind, body, scanned, now)
-	if err == nil {
-		err = e.EncodeText(r, text, seed)
-	}
 	if err != nil {
-		r.reset()
+		return err
 	}
-	return err
+	return e.EncodeText(r, text, seed)
 }
 
 // text returns the text of a prompt.
