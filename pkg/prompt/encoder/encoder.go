@@ -28,9 +28,10 @@ type Template interface {
 	Render(kind prompt.Kind, body []byte, now time.Time) (chat.Prompt, error)
 }
 
-// bufferTemplate is a Template that can write its text to memory of the caller.
+// bufferTemplate is a Template that can write its text to memory of the caller,
+// and need not look for what the scan has found.
 type bufferTemplate interface {
-	RenderTo(buf []byte, kind prompt.Kind, body []byte, now time.Time) (chat.Prompt, []byte, error)
+	RenderScanned(buf []byte, kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (chat.Prompt, []byte, error)
 }
 
 // Config is what makes an encoder.
@@ -114,7 +115,7 @@ func (e *Encoder) Text(r *Result, kind prompt.Kind, body []byte, scanned *prompt
 	case e.buffered == nil:
 		return e.template.Render(kind, body, now)
 	}
-	p, r.text, err = e.buffered.RenderTo(r.text, kind, body, now)
+	p, r.text, err = e.buffered.RenderScanned(r.text, kind, body, scanned, now)
 	return p, err
 }
 
