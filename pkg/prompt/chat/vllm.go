@@ -81,8 +81,11 @@ func (w *worker) vllmMessage(v jinja.Value) (jinja.Value, *Error) {
 	if role.Kind() != jinja.KindString {
 		return v, invalid("a message has no role")
 	}
-	given0, _ := m.Get("content")
-	content, err := w.vllmContent(given0)
+	if role.Text() == "developer" && !w.t.developer {
+		return v, unknown("a developer's message, which the template does not know")
+	}
+	raw, _ := m.Get("content")
+	content, err := w.vllmContent(raw)
 	if err != nil {
 		return v, err
 	}
@@ -127,15 +130,31 @@ func (w *worker) vllmAssistant(m, out *jinja.Dict) *Error {
 			out.Set("tool_calls", v)
 		}
 	}
-	reasoning, _ := m.Get("reasoning")
-	if !given(reasoning) {
-		reasoning, _ = m.Get("reasoning_content")
+	reasoning, err := w.reasoning(m)
+	if err != nil {
+		return err
 	}
 	if given(reasoning) {
 		out.Set("reasoning", reasoning)
 		out.Set("reasoning_content", reasoning)
 	}
 	return nil
+}
+
+// reasoning returns the thoughts of a message. Versions of vLLM differ in what
+// they make of an empty text beside or without the field's older name.
+func (w *worker) reasoning(m *jinja.Dict) (jinja.Value, *Error) {
+	v, _ := m.Get("reasoning")
+	old, _ := m.Get("reasoning_content")
+	switch {
+	case w.t.opts.ReasoningOnly:
+		return v, nil
+	case v.Kind() == jinja.KindString && v.Text() == "" && (old.Kind() != jinja.KindString || old.Text() != ""):
+		return v, unknown("an empty reasoning")
+	case given(v):
+		return v, nil
+	}
+	return old, nil
 }
 
 // toolCalls copies calls, with their arguments read: clients send them as a text
@@ -205,19 +224,19 @@ func (w *worker) copied(d *jinja.Dict, more int) *jinja.Dict {
 func (w *worker) vllmContent(v jinja.Value) (jinja.Value, *Error) {
 	switch v.Kind() {
 	case jinja.KindNone, jinja.KindUndefined:
-		if w.t.parts {
+		if w.asParts {
 			return jinja.ListOf(w.dec.slab.list(0)), nil
 		}
 		return jinja.String(""), nil
 	case jinja.KindString:
-		if w.t.parts {
+		if w.asParts {
 			l := w.dec.slab.list(1)
 			l.Items[0] = w.textPart(v)
 			return jinja.ListOf(l), nil
 		}
 		return v, nil
 	case jinja.KindList:
-		if w.t.parts {
+		if w.asParts {
 			return w.contentParts(v.List())
 		}
 		return w.contentText(v.List())
