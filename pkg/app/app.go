@@ -129,7 +129,8 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			return err
 		}
 	}
-	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, a.picker); err != nil {
+	layout := block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle}
+	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, layout, a.picker); err != nil {
 		return err
 	}
 	var tokens extproc.Tokenizer // stays nil, not a nil *tokenizer
@@ -138,7 +139,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 	}
 	a.extproc, err = extproc.New(extproc.Config{
 		Picker:       a.picker,
-		Layout:       block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle},
+		Layout:       layout,
 		Tokenizer:    tokens,
 		Adapters:     adapters(spec),
 		IgnoreSalt:   spec.CacheSalt == v1alpha1.CacheSaltIgnore,

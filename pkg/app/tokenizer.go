@@ -6,19 +6,22 @@ import (
 	"sync/atomic"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
-	"github.com/warmpath/warmpath/pkg/prompt"
 	"github.com/warmpath/warmpath/pkg/render"
 )
 
 // tokenizer asks engines for token ids, and says whose fault a failure is.
-type tokenizer struct{ *render.Client }
+type tokenizer struct {
+	*render.Client
+	layout block.Layout
+}
 
 // newTokenizer returns what asks engines for token ids, or nil when that is
 // turned off.
-func newTokenizer(spec *v1alpha1.TokenizerSpec, picker *pick.Picker) (*tokenizer, error) {
+func newTokenizer(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pick.Picker) (*tokenizer, error) {
 	if spec.Disabled {
 		return nil, nil
 	}
@@ -39,20 +42,22 @@ func newTokenizer(spec *v1alpha1.TokenizerSpec, picker *pick.Picker) (*tokenizer
 	if err != nil {
 		return nil, err
 	}
-	return &tokenizer{client}, nil
+	return &tokenizer{client, layout}, nil
 }
 
-// Tokens implements extproc.Tokenizer.
-func (t *tokenizer) Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
-	ids, err := t.Client.Tokens(ctx, dst, kind, body)
+// Tokenize implements extproc.Tokenizer.
+func (t *tokenizer) Tokenize(ctx context.Context, p *extproc.Prompt) (err error) {
+	p.Source, p.Lent = extproc.Engine, true
+	p.IDs, err = t.Client.Tokens(ctx, p.IDs[:0], p.Kind, p.Body)
 	if err != nil {
-		return ids, &extproc.TokenizeError{
+		return &extproc.TokenizeError{
 			Reason:  render.Reason(err),
 			Request: errors.Is(err, render.ErrRejected) || errors.Is(err, render.ErrTooLarge) || errors.Is(err, render.ErrUnsupported),
 			Err:     err,
 		}
 	}
-	return ids, nil
+	p.Hash(t.layout)
+	return nil
 }
 
 // enginePool lists the engines of the pool, once per change of it.
