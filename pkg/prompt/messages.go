@@ -28,8 +28,8 @@ func (r *reader) messages() *Error {
 	return err
 }
 
-// message reads one message, the depth-th container. Only its content matters
-// here, and of that only whether it is all text.
+// message reads one message, the depth-th container. Its keys are features; of its
+// content only matters whether it is all text.
 func (r *reader) message(depth int) *Error {
 	media := false
 	empty, err := r.enter(depth-1, '}')
@@ -38,7 +38,8 @@ func (r *reader) message(depth int) *Error {
 		if keyErr != nil {
 			return keyErr
 		}
-		if string(r.decode(name)) == "content" {
+		key := r.decode(name)
+		if string(key) == "content" {
 			media = false
 			if r.peek() == '[' {
 				media, err = r.parts(depth + 1)
@@ -46,6 +47,7 @@ func (r *reader) message(depth int) *Error {
 				err = r.skip(depth)
 			}
 		} else {
+			r.body.Features |= messageFeature(key)
 			err = r.skip(depth)
 		}
 		if err == nil {

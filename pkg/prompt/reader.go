@@ -106,6 +106,9 @@ func (r *reader) object(depth int, known func([]byte) field) *Error {
 		}
 		r.peek()
 		if f := known(r.decode(name)); f == unknown || r.pos == len(r.data) {
+			if depth == 1 {
+				r.body.Features |= topFeature(r.decode(name))
+			}
 			err = r.skip(depth)
 		} else {
 			err = r.value(f)
