@@ -101,24 +101,41 @@ type answer struct {
 	outcome Outcome
 }
 
-// askAll asks an engine for every case, as long as it answers.
+// askAll asks an engine for every case, as long as it answers. Chats and
+// completions are two things: an engine may tell about one of them alone.
 func askAll(cases []Case, engine Engine) []answer {
 	answers := make([]answer, len(cases))
 	var silent [2]Outcome // about chats and about completions; Agree: not silent
+	var told [2]bool
 	for i := range cases {
-		quiet := &silent[0]
-		if cases[i].Shape == Completion {
-			quiet = &silent[1]
-		}
-		if answers[i].outcome = *quiet; *quiet != Agree {
+		api := apiOf(&cases[i])
+		if answers[i].outcome = silent[api]; silent[api] != Agree {
 			continue
 		}
 		answers[i].ids, answers[i].outcome = engine(&cases[i])
-		if o := answers[i].outcome; o == NoEndpoint || o == Unavailable {
-			*quiet = o
+		switch o := answers[i].outcome; o {
+		case NoEndpoint, Unavailable:
+			silent[api] = o
+		case Agree:
+			told[api] = true
+		default:
+		}
+	}
+	// One that refuses the plainest of requests has no way to answer any, such as
+	// an endpoint that takes texts and no chats.
+	for i := range answers {
+		if answers[i].outcome == Refused && !told[apiOf(&cases[i])] {
+			answers[i].outcome = NoEndpoint
 		}
 	}
 	return answers
+}
+
+func apiOf(c *Case) int {
+	if c.Shape == Completion {
+		return 1
+	}
+	return 0
 }
 
 // completions says whether all agree that were answered and can be rendered

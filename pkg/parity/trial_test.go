@@ -110,11 +110,17 @@ func TestRunAsksNoSilentEngine(t *testing.T) {
 		for s := range of {
 			if Shape(s) != Completion {
 				chats += of[s][silence]
+				if silence == Refused { // all: it cannot tell about chats
+					chats += of[s][NoEndpoint]
+				}
 			}
 		}
 		want := 1
 		if silence == Refused {
 			want = chats
+			if of[Chat][Refused] > 0 {
+				t.Errorf("refusals of all chats: %v", of)
+			}
 		}
 		if asked != want || of[Completion][Agree] == 0 || chats+of[Completion][Agree] != len(cases) {
 			t.Errorf("%v: asked %d times, %v", silence, asked, of)
