@@ -130,7 +130,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 		}
 	}
 	layout := block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle}
-	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, layout, a.picker); err != nil {
+	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, layout, a.picker, a.log); err != nil {
 		return err
 	}
 	var tokens extproc.Tokenizer // stays nil, not a nil *tokenizer
@@ -220,6 +220,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	if a.recoverer != nil {
 		group.Go(func() error { return a.recoverer.Serve(rest, a.answers) })
+	}
+	if a.tokenizer != nil && a.tokenizer.inProcess != nil {
+		group.Go(func() error { return a.tokenizer.inProcess.run(rest) })
 	}
 	group.Go(func() error {
 		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {

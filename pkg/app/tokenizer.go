@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
@@ -13,15 +14,18 @@ import (
 	"github.com/warmpath/warmpath/pkg/render"
 )
 
-// tokenizer asks engines for token ids, and says whose fault a failure is.
+// tokenizer turns prompts into chains: in this process where that is configured
+// and allowed, else by asking an engine.
 type tokenizer struct {
 	*render.Client
-	layout block.Layout
+
+	layout    block.Layout
+	inProcess *inProcess // nil when not configured
 }
 
-// newTokenizer returns what asks engines for token ids, or nil when that is
-// turned off.
-func newTokenizer(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pick.Picker) (*tokenizer, error) {
+// newTokenizer returns what turns prompts into chains, or nil when that is turned
+// off.
+func newTokenizer(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pick.Picker, log *slog.Logger) (*tokenizer, error) {
 	if spec.Disabled {
 		return nil, nil
 	}
@@ -42,13 +46,23 @@ func newTokenizer(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pic
 	if err != nil {
 		return nil, err
 	}
-	return &tokenizer{client, layout}, nil
+	t := &tokenizer{Client: client, layout: layout}
+	if spec.InProcess.Enabled() {
+		if t.inProcess, err = configureInProcess(&spec.InProcess, layout, client, log); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
 }
 
-// Tokenize implements extproc.Tokenizer.
+// Tokenize implements extproc.Tokenizer. What cannot be done in process goes one
+// step back, to an engine.
 func (t *tokenizer) Tokenize(ctx context.Context, p *extproc.Prompt) (err error) {
+	if t.inProcess != nil && t.inProcess.tokenize(p) == "" {
+		return nil
+	}
 	p.Source, p.Lent = extproc.Engine, true
-	p.IDs, err = t.Client.Tokens(ctx, p.IDs[:0], p.Kind, p.Body)
+	p.IDs, err = t.Tokens(ctx, p.IDs[:0], p.Kind, p.Body)
 	if err != nil {
 		return &extproc.TokenizeError{
 			Reason:  render.Reason(err),
@@ -57,6 +71,9 @@ func (t *tokenizer) Tokenize(ctx context.Context, p *extproc.Prompt) (err error)
 		}
 	}
 	p.Hash(t.layout)
+	if t.inProcess != nil {
+		t.inProcess.told(p)
+	}
 	return nil
 }
 

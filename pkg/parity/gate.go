@@ -307,15 +307,21 @@ func (g *Gate) Status() []Status {
 	return list
 }
 
-// Settled says whether nothing waits for an engine: every shape with canned
-// requests is open, or was found to differ.
-func (g *Gate) Settled() bool {
+// State returns what is known of a shape.
+func (g *Gate) State(s Shape) State {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shapes[s].state
+}
+
+// Differs says whether some shape is known to differ.
+func (g *Gate) Differs() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s := range g.shapes {
-		if s := Shape(s); s != ChatMedia && s != Other && g.shapes[s].state == Unverified {
-			return false
+		if g.shapes[s].state == Mismatch {
+			return true
 		}
 	}
-	return true
+	return false
 }

@@ -250,18 +250,18 @@ func TestLiveAgreement(t *testing.T) {
 	}
 }
 
-func TestSettled(t *testing.T) {
+func TestDiffers(t *testing.T) {
 	g := NewGate(WhenAvailable, true)
-	if g.Settled() || g.AnyOpen() {
-		t.Error("settled from the start")
-	}
-	check(g, except(agreeing(true), ChatTools, func([]uint32) ([]uint32, Outcome) { return nil, Refused }))
-	if g.Settled() || !g.AnyOpen() {
-		t.Error("settled without tools")
+	if g.Differs() || g.AnyOpen() {
+		t.Error("something is known from the start")
 	}
 	check(g, except(agreeing(true), ChatTools, broken))
-	if !g.Settled() || !NewGate(Off, true).Settled() {
-		t.Error("not settled")
+	if !g.Differs() || !g.AnyOpen() || g.State(ChatTools) != Mismatch || g.State(Chat) != Verified {
+		t.Error("tools do not differ")
+	}
+	check(g, agreeing(true))
+	if g.Differs() {
+		t.Error("they still do")
 	}
 }
 

@@ -1,0 +1,426 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/extproc"
+	"github.com/warmpath/warmpath/pkg/modelfiles"
+	"github.com/warmpath/warmpath/pkg/parity"
+	"github.com/warmpath/warmpath/pkg/prompt"
+	"github.com/warmpath/warmpath/pkg/render"
+)
+
+// engineAsker is what [render.Client] does for a comparison.
+type engineAsker interface {
+	Engines() []string
+	TokensFrom(ctx context.Context, url string, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error)
+}
+
+// inProcessConfig is what an inProcess needs. All fields are required.
+type inProcessConfig struct {
+	Source  modelfiles.Source
+	Build   func(*modelfiles.Files) (*model, error)
+	Engines engineAsker
+	Layout  block.Layout
+
+	Special parity.Special
+	Policy  parity.Policy
+	Sampler *parity.Sampler
+	Recheck time.Duration // after a difference
+	Poll    time.Duration // of the files of a directory
+
+	Log *slog.Logger
+}
+
+// inProcess turns prompts into chains in this process. It gets the files of the
+// model, and again when they change, and compares with engines what it computes.
+// Prompts are refused, for a reason, whenever it may not or cannot.
+type inProcess struct {
+	cfg     inProcessConfig
+	started time.Time
+	current atomic.Pointer[model] // in use; nil until the first is loaded
+	samples chan *sample
+
+	refused  reasons // why prompts were refused
+	loads    reasons // how attempts to get the files ended
+	checks   [2][parity.NumOutcomes]atomic.Uint64
+	dropped  atomic.Uint64 // samples for which there was no room
+	turn     atomic.Uint64 // whose turn it is to be compared with
+	differed atomic.Bool   // a sample did, since the last look
+
+	mu      sync.Mutex
+	waiting string // what a new picker waits for; empty once it need not
+	failure string // why the files could not be loaded, of which the log has told
+}
+
+// The two origins of comparisons.
+const (
+	originCanned = iota
+	originLive
+)
+
+// maxSamples wait for their comparison. Each holds a body.
+const maxSamples = 16
+
+func newInProcess(cfg inProcessConfig) *inProcess {
+	return &inProcess{
+		cfg: cfg, started: time.Now(), samples: make(chan *sample, maxSamples),
+		waiting: "the model's files are not loaded yet",
+	}
+}
+
+// tokenize fills in a prompt, or says why it cannot.
+func (p *inProcess) tokenize(pr *extproc.Prompt) (reason string) {
+	m := p.current.Load()
+	if m == nil {
+		return p.refuse("not_loaded")
+	}
+	shape := parity.ShapeOf(pr.Kind, pr.Scanned)
+	if !m.gate.Open(shape) {
+		return p.refuse(m.gate.State(shape).String())
+	}
+	now := time.Now()
+	if err := m.fill(pr, now); err != nil {
+		return p.refuse(reasonOf(err))
+	}
+	if p.cfg.Sampler.Take(now, false) {
+		p.offer(&sample{model: m, at: now, inProcess: true, chains: slices.Clone(pr.Chains), tokens: pr.Tokens}, shape, pr)
+	}
+	return ""
+}
+
+// told hears of the ids that an engine gave for a prompt that was refused here.
+// Where that was for want of knowledge, they are it.
+func (p *inProcess) told(pr *extproc.Prompt) {
+	m := p.current.Load()
+	if m == nil {
+		return
+	}
+	shape := parity.ShapeOf(pr.Kind, pr.Scanned)
+	if now := time.Now(); !m.gate.Open(shape) && p.cfg.Sampler.Take(now, true) {
+		p.offer(&sample{model: m, at: now, engine: slices.Clone(pr.IDs)}, shape, pr)
+	}
+}
+
+func (p *inProcess) refuse(reason string) string {
+	p.refused.add(reason)
+	return reason
+}
+
+// run works until ctx ends.
+func (p *inProcess) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	changed := make(chan struct{}, 1)
+	group.Go(func() error { p.keep(ctx, changed); return nil })
+	group.Go(func() error { p.compare(ctx); return nil })
+	if d, ok := p.cfg.Source.(*modelfiles.Directory); ok {
+		group.Go(func() error {
+			for d.Watch(ctx, p.cfg.Poll) == nil {
+				select {
+				case changed <- struct{}{}:
+				default: // told already
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+const (
+	retryFirst = time.Second     // after the first failure; then twice as long each time
+	retryLast  = 5 * time.Minute // at most
+	lookEvery  = time.Second     // for engines that came
+)
+
+// keep loads the files and compares, as often as there is a reason to.
+func (p *inProcess) keep(ctx context.Context, changed <-chan struct{}) {
+	k := &keeper{inProcess: p, retry: retryFirst, pause: retryFirst, seen: map[string]bool{}}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			k.load(ctx, timer)
+		case <-timer.C:
+			k.load(ctx, timer)
+		case <-tick.C:
+			k.look(ctx)
+		}
+	}
+}
+
+// keeper is the state of keep.
+type keeper struct {
+	*inProcess
+
+	retry     time.Duration // how long after the next failure to load
+	candidate *model        // loaded, and not taken into use yet
+	due       time.Time     // when to compare again
+	pause     time.Duration // until then, while engines are silent
+	seen      map[string]bool
+}
+
+// load gets the files and makes them ready.
+func (k *keeper) load(ctx context.Context, timer *time.Timer) {
+	m, err := k.fetch(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		k.loads.add(codeOf(err))
+		k.failed(err)
+		timer.Reset(k.retry)
+		k.retry = min(2*k.retry, retryLast)
+		return
+	}
+	k.loads.add("ok")
+	k.retry = retryFirst
+	if m == nil {
+		return // the same as before
+	}
+	k.candidate = m
+	if k.current.Load() == nil {
+		k.current.Store(m) // its gate is closed, and says more than nothing does
+	}
+	k.check(ctx)
+}
+
+// fetch returns a new model, nil when the files are those in use.
+func (p *inProcess) fetch(ctx context.Context) (*model, error) {
+	start := time.Now()
+	files, err := p.cfg.Source.Fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for what, err := range map[string]error{
+		"the hub cannot be asked for the model's files; those of the last time are used": files.Stale,
+		"the model's files cannot be cached":                                             files.CacheError,
+	} {
+		if err != nil {
+			p.cfg.Log.Warn(what, "error", err)
+		}
+	}
+	m, err := p.cfg.Build(files)
+	if err != nil {
+		return nil, err
+	}
+	if now := p.current.Load(); now != nil && now.revision == m.revision {
+		return nil, nil
+	}
+	p.mu.Lock()
+	p.failure = ""
+	p.mu.Unlock()
+	p.cfg.Log.Info("the model's files are loaded", "source", m.source, "revision", m.revision, "verified", files.Verified,
+		"took", time.Since(start).Round(time.Millisecond))
+	return m, nil
+}
+
+// failed tells of a reason once.
+func (p *inProcess) failed(err error) {
+	p.mu.Lock()
+	again := p.failure == err.Error()
+	p.failure = err.Error()
+	p.mu.Unlock()
+	if !again {
+		rest := "engines are asked for token ids"
+		if p.current.Load() != nil {
+			rest = "those that are loaded stay in use"
+		}
+		p.cfg.Log.Warn("the model's files cannot be loaded; "+rest, "error", err)
+	}
+	p.waitFor("")
+}
+
+// look compares when it is time to, or when engines came.
+func (k *keeper) look(ctx context.Context) {
+	if k.latest() == nil || k.cfg.Policy == parity.Off {
+		return
+	}
+	now := time.Now()
+	if soon := now.Add(k.cfg.Recheck); k.differed.Swap(false) && k.due.After(soon) {
+		k.due = soon
+	}
+	came := slices.ContainsFunc(k.cfg.Engines.Engines(), func(url string) bool { return !k.seen[url] })
+	if came || !now.Before(k.due) {
+		k.check(ctx)
+	}
+}
+
+// latest is the model that waits to be used, else the one in use.
+func (k *keeper) latest() *model {
+	if k.candidate != nil {
+		return k.candidate
+	}
+	return k.current.Load()
+}
+
+// check compares the latest model with the engines, and takes it into use if that
+// is no step back.
+func (k *keeper) check(ctx context.Context) {
+	m := k.latest()
+	waits := ""
+	if k.cfg.Policy != parity.Off {
+		reports := k.ask(ctx, m)
+		if ctx.Err() != nil {
+			return
+		}
+		k.tell(m.gate.Checked(reports))
+		k.plan(m, reports)
+		if len(reports) == 0 {
+			waits = "no engine to compare with yet"
+		}
+	}
+	if k.candidate != nil && (m.gate.AnyOpen() || !k.current.Load().gate.AnyOpen()) {
+		k.current.Store(m)
+		k.candidate = nil
+	}
+	k.waitFor(waits)
+}
+
+// maxEngines are asked in one comparison.
+const maxEngines = 64
+
+// ask renders all cases here and by the engines.
+func (k *keeper) ask(ctx context.Context, m *model) (reports []parity.Report) {
+	urls := k.cfg.Engines.Engines()
+	here, suspect := map[string]bool{}, map[string]bool{}
+	for _, url := range urls {
+		here[url] = true
+	}
+	maps.DeleteFunc(k.seen, func(url string, _ bool) bool { return !here[url] })
+	for _, s := range m.gate.Status() {
+		if s.State == parity.Mismatch && s.Last != nil {
+			suspect[s.Last.Engine] = true
+		}
+	}
+	// Where there are more than can be asked: those that differed first, or they
+	// would be acquitted by others; then those that never were.
+	rank := func(url string) int { return 2 - 2*boolInt(suspect[url]) - boolInt(!k.seen[url]) }
+	slices.SortStableFunc(urls, func(a, b string) int { return rank(a) - rank(b) })
+	cases := m.gate.Cases("")
+	local := m.local(time.Now())
+	for i, url := range urls {
+		k.seen[url] = true
+		if i >= maxEngines {
+			continue
+		}
+		r := parity.Run(url, cases, local, k.engine(ctx, url), k.cfg.Special, m.gate.Special())
+		if ctx.Err() != nil {
+			return nil
+		}
+		for _, one := range r.Results {
+			k.checks[originCanned][one.Outcome].Add(1)
+		}
+		reports = append(reports, r)
+	}
+	return reports
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// engine asks one engine as the gate wants it.
+func (p *inProcess) engine(ctx context.Context, url string) parity.Engine {
+	return func(c *parity.Case) ([]uint32, parity.Outcome) {
+		ids, err := p.cfg.Engines.TokensFrom(ctx, url, nil, c.Kind, c.Body)
+		return ids, outcomeOf(err)
+	}
+}
+
+// outcomeOf says what an engine's answer is worth.
+func outcomeOf(err error) parity.Outcome {
+	switch {
+	case err == nil:
+		return parity.Agree
+	case errors.Is(err, render.ErrRejected), errors.Is(err, render.ErrTooLarge):
+		return parity.Refused
+	case errors.Is(err, render.ErrUnsupported):
+		return parity.NoEndpoint
+	default:
+		return parity.Unavailable
+	}
+}
+
+// plan says when to compare again.
+func (k *keeper) plan(m *model, reports []parity.Report) {
+	wait := 10 * k.cfg.Recheck
+	switch {
+	case len(reports) == 0 || slices.ContainsFunc(reports, silent):
+		wait = min(k.pause, k.cfg.Recheck) // an engine may have just started
+		k.pause = min(2*k.pause, k.cfg.Recheck)
+	case m.gate.Differs():
+		wait = k.cfg.Recheck
+		fallthrough
+	default:
+		k.pause = retryFirst
+	}
+	k.due = time.Now().Add(wait)
+}
+
+// silent says whether an engine did not answer.
+func silent(r parity.Report) bool {
+	return slices.ContainsFunc(r.Results, func(one parity.Result) bool { return one.Outcome == parity.Unavailable })
+}
+
+// tell logs what changed.
+func (p *inProcess) tell(changes []parity.Change) {
+	by := map[parity.State][]string{}
+	for _, c := range changes {
+		if c.To == parity.Mismatch && c.Why != nil && c.Shape != parity.Other {
+			p.cfg.Log.Warn("prompts come to other token ids here than in the engine, which is asked for them until they agree",
+				"shape", c.Shape.String(), "case", c.Why.Case, "engine", c.Why.Engine,
+				"token", c.Why.Diff.Token, "tokens_here", c.Why.Diff.Local, "tokens_engine", c.Why.Diff.Engine)
+			continue
+		}
+		by[c.To] = append(by[c.To], c.Shape.String())
+	}
+	for _, state := range []parity.State{parity.Verified, parity.Unchecked, parity.Unverified} {
+		if len(by[state]) > 0 {
+			p.cfg.Log.Info("prompts and token ids in process", "state", state.String(), "shapes", by[state])
+		}
+	}
+}
+
+// waitFor says what a new picker waits for, empty for nothing. Once it waits for
+// nothing it never waits again.
+func (p *inProcess) waitFor(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting != "" {
+		p.waiting = what
+	}
+}
+
+// inProcessGrace is how long a new picker may wait for the model's files: engines
+// can be asked without them.
+const inProcessGrace = 30 * time.Second
+
+// ready says what a new picker waits for.
+func (p *inProcess) ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting == "" || time.Since(p.started) > inProcessGrace {
+		return nil
+	}
+	return fmt.Errorf("tokenizer: %s", p.waiting)
+}

@@ -1,0 +1,584 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/extproc"
+	"github.com/warmpath/warmpath/pkg/modelfiles"
+	"github.com/warmpath/warmpath/pkg/parity"
+	"github.com/warmpath/warmpath/pkg/prompt"
+	"github.com/warmpath/warmpath/pkg/prompt/chat"
+	"github.com/warmpath/warmpath/pkg/prompt/encoder"
+	"github.com/warmpath/warmpath/pkg/render"
+)
+
+// byteTokenizer has a token for every byte, and 1000 before a text with special
+// tokens.
+type byteTokenizer struct{}
+
+func (byteTokenizer) AppendSegment(dst []uint32, text string, from int) ([]uint32, int) {
+	for _, c := range []byte(text[from:]) {
+		dst = append(dst, uint32(c))
+	}
+	return dst, len(text)
+}
+
+func (byteTokenizer) Prefix(special bool) []uint32 {
+	if special {
+		return []uint32{1000}
+	}
+	return nil
+}
+
+func (byteTokenizer) Suffix(bool) []uint32           { return nil }
+func (byteTokenizer) ID(string) (id uint32, ok bool) { return 0, false }
+
+// bodyTemplate renders a body as its own text, up to an image. It has no way to
+// render tools that are called "strange".
+type bodyTemplate struct{ end string }
+
+var errStrange = &chat.Error{Code: "unsupported_request", Msg: "a strange tool"}
+
+func (t bodyTemplate) Render(_ prompt.Kind, body []byte, _ time.Time) (chat.Prompt, error) {
+	if bytes.Contains(body, []byte(`"strange"`)) {
+		return chat.Prompt{}, errStrange
+	}
+	text := string(body) + t.end
+	usable := len(text)
+	if i := strings.Index(text, "image_url"); i >= 0 {
+		usable = i
+	}
+	return chat.Prompt{Text: text, Usable: usable}, nil
+}
+
+// fakeEngines are engines that render as a fakeModel does, or as they are told.
+type fakeEngines struct {
+	mu    sync.Mutex
+	by    map[string]func(kind prompt.Kind, body []byte) ([]uint32, error)
+	calls atomic.Int64
+}
+
+// honest computes what the model with the given end of prompts does. It adds no
+// special tokens.
+func honest(end string) func(prompt.Kind, []byte) ([]uint32, error) {
+	return func(_ prompt.Kind, body []byte) ([]uint32, error) {
+		ids, _ := byteTokenizer{}.AppendSegment(nil, string(body)+end, 0)
+		return ids, nil
+	}
+}
+
+func failing(err error) func(prompt.Kind, []byte) ([]uint32, error) {
+	return func(prompt.Kind, []byte) ([]uint32, error) { return nil, err }
+}
+
+func (f *fakeEngines) set(url string, engine func(prompt.Kind, []byte) ([]uint32, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.by == nil {
+		f.by = map[string]func(prompt.Kind, []byte) ([]uint32, error){}
+	}
+	f.by[url] = engine
+}
+
+func (f *fakeEngines) Engines() (urls []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for url := range f.by {
+		urls = append(urls, url)
+	}
+	slices.Sort(urls)
+	return urls
+}
+
+func (f *fakeEngines) TokensFrom(_ context.Context, url string, _ []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
+	f.calls.Add(1)
+	f.mu.Lock()
+	engine := f.by[url]
+	f.mu.Unlock()
+	if engine == nil {
+		return nil, render.ErrNoEngine
+	}
+	return engine(kind, body)
+}
+
+// fakeSource gives files with the given end of prompts as template, or an error.
+type fakeSource struct {
+	mu    sync.Mutex
+	end   string
+	err   error
+	calls int
+}
+
+func (s *fakeSource) set(end string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end, s.err = end, err
+}
+
+func (s *fakeSource) Fetch(context.Context) (*modelfiles.Files, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls++; s.err != nil {
+		return nil, s.err
+	}
+	return &modelfiles.Files{Template: []byte(s.end), Source: "fake", Revision: "r" + s.end}, nil
+}
+
+// local is an inProcess that runs in a bubble of synctest.
+type local struct {
+	*inProcess
+	source  *fakeSource
+	engines *fakeEngines
+	log     *logBuffer
+	changed chan struct{}
+}
+
+var testLayout = block.Layout{Size: 4}
+
+func startLocal(t *testing.T, change func(*inProcessConfig)) *local {
+	t.Helper()
+	l := &local{source: &fakeSource{}, engines: &fakeEngines{}, log: &logBuffer{}, changed: make(chan struct{}, 1)}
+	cfg := inProcessConfig{
+		Source: l.source, Engines: l.engines, Layout: testLayout,
+		Sampler: parity.NewSampler(1, time.Nanosecond), Recheck: time.Minute,
+		Log: slog.New(slog.NewTextHandler(l.log, nil)),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	cfg.Build = func(f *modelfiles.Files) (*model, error) {
+		tmpl := bodyTemplate{string(f.Template)}
+		e, err := encoder.New(encoder.Config{Tokenizer: byteTokenizer{}, Template: tmpl, Layout: testLayout, MemoBytes: 1 << 20})
+		if err != nil {
+			return nil, err
+		}
+		return &model{source: f.Source, revision: f.Revision, template: tmpl, encoder: e, gate: parity.NewGate(cfg.Policy, true)}, nil
+	}
+	l.inProcess = newInProcess(cfg)
+	return l
+}
+
+// start runs it until the test ends.
+func (l *local) start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { l.keep(ctx, l.changed) })
+	wg.Go(func() { l.compare(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	synctest.Wait()
+}
+
+// ask turns one request into chains, and returns why it could not.
+func (l *local) ask(t *testing.T, kind prompt.Kind, body string) (p extproc.Prompt, reason string) {
+	t.Helper()
+	var scanned prompt.Body
+	if err := scanned.Scan(kind, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	p = extproc.Prompt{Kind: kind, Body: []byte(body), Scanned: &scanned, Seed: block.NewSeed("", "")}
+	reason = l.tokenize(&p)
+	synctest.Wait()              // for the sample to be compared
+	time.Sleep(time.Millisecond) // no two requests come at the same nanosecond
+	return p, reason
+}
+
+// want asks and checks why it could not.
+func (l *local) want(t *testing.T, body, reason string) {
+	t.Helper()
+	p, got := l.ask(t, prompt.Chat, body)
+	if got != reason {
+		t.Errorf("%.60s: refused as %q, want %q\nlog:\n%s", body, got, reason, l.log)
+	}
+	if reason != "" {
+		return
+	}
+	want := extproc.Prompt{IDs: bytesOf(body + l.source.end), Seed: p.Seed}
+	want.Hash(testLayout)
+	if p.Source != extproc.InProcess || p.Tokens != want.Tokens || !slices.Equal(p.Chains, want.Chains) {
+		t.Errorf("%.60s: %d tokens, %d chains; want %d and %d", body, p.Tokens, len(p.Chains), want.Tokens, len(want.Chains))
+	}
+}
+
+func bytesOf(text string) []uint32 {
+	ids, _ := byteTokenizer{}.AppendSegment(nil, text, 0)
+	return ids
+}
+
+const (
+	sesame    = `{"model":"m","messages":[{"role":"user","content":"sesame"}]}`
+	withTools = `{"model":"m","tools":[],"messages":[{"role":"user","content":"sesame"}]}`
+	withImage = `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"sesame, sesame, sesame"},{"type":"image_url"}]}]}`
+)
+
+func TestInProcessAgrees(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.want(t, sesame, "not_loaded")
+		if err := l.ready(); err == nil || !strings.Contains(err.Error(), "not loaded yet") {
+			t.Errorf("ready: %v", err)
+		}
+		l.start(t)
+		if err := l.ready(); err != nil {
+			t.Errorf("ready: %v", err)
+		}
+		for range 5 {
+			l.want(t, sesame, "")
+		}
+		l.want(t, withTools, "")
+		if live := l.checks[originLive][parity.Agree].Load(); live != 6 {
+			t.Errorf("%d requests were compared, want 6", live)
+		}
+		// Special tokens are as the engine has them, not as they usually are.
+		text := `{"model":"m","prompt":"sesame"}`
+		p, reason := l.ask(t, prompt.Completion, text)
+		if reason != "" || p.Tokens != len(text) || l.checks[originLive][parity.Differ].Load() != 0 {
+			t.Errorf("completion: %q, %d tokens", reason, p.Tokens)
+		}
+		if l.refused.all()["not_loaded"] != 1 || len(l.refused.all()) != 1 {
+			t.Errorf("refused: %v", l.refused.all())
+		}
+		if l.log.count("sesame") > 0 || l.log.count("level=WARN") > 0 {
+			t.Errorf("log:\n%s", l.log)
+		}
+	})
+}
+
+// TestInProcessDiffers: one engine of two has another template. The log says
+// which, and where the ids part; when it agrees, so does the gate.
+func TestInProcessDiffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.engines.set("b", func(kind prompt.Kind, body []byte) ([]uint32, error) {
+			if strings.Contains(string(body), "tools") {
+				return honest("!")(kind, body)
+			}
+			return honest("")(kind, body)
+		})
+		l.start(t)
+		l.want(t, sesame, "")
+		l.want(t, withTools, "mismatch")
+		if l.log.count("level=WARN") != 1 || l.log.count("shape=chat_tools") != 1 || l.log.count("engine=b") != 1 {
+			t.Errorf("log:\n%s", l.log)
+		}
+		page := l.page()
+		last := page.Shapes[parity.ChatTools].Last
+		if last == nil || last.Engine != "b" || last.Token != last.TokensHere || last.TokensEngine != last.TokensHere+1 || page.Shapes[parity.ChatTools].InUse {
+			t.Errorf("page: %+v", last)
+		}
+		calls := l.engines.calls.Load()
+		time.Sleep(50 * time.Second)
+		synctest.Wait()
+		if l.engines.calls.Load() != calls {
+			t.Error("engines were asked again before it was time")
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if l.engines.calls.Load() == calls || l.log.count("level=WARN") != 1 {
+			t.Errorf("%d calls more; log:\n%s", l.engines.calls.Load()-calls, l.log)
+		}
+		l.engines.set("b", honest(""))
+		time.Sleep(time.Minute + 2*time.Second)
+		synctest.Wait()
+		l.want(t, withTools, "")
+		if l.log.count("sesame") > 0 {
+			t.Error("the log has the prompt")
+		}
+	})
+}
+
+// TestLiveRequestDiffers though canned ones agree.
+func TestLiveRequestDiffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		picky := func(kind prompt.Kind, body []byte) ([]uint32, error) {
+			if strings.Contains(string(body), "sesame") {
+				ids, err := honest("")(kind, body)
+				ids[9]++
+				return ids, err
+			}
+			return honest("")(kind, body)
+		}
+		l.engines.set("a", picky)
+		l.start(t)
+		l.want(t, sesame, "") // routed, and compared afterwards
+		l.want(t, sesame, "mismatch")
+		l.want(t, withTools, "") // another shape; it will differ too
+		l.want(t, withTools, "mismatch")
+		if l.log.count("token=9") != 2 || l.log.count("case=live") != 2 || l.log.count("sesame") > 0 {
+			t.Errorf("log:\n%s", l.log)
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		l.want(t, sesame, "mismatch") // canned requests alone do not open it
+		l.engines.set("a", honest(""))
+		time.Sleep(time.Minute + 2*time.Second)
+		synctest.Wait()
+		l.want(t, sesame, "")
+	})
+}
+
+// TestImages: what no canned request shows is learned from live ones, for which
+// an engine is asked anyway.
+func TestImages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.start(t)
+		calls := l.engines.calls.Load()
+		for range 3 {
+			p, reason := l.ask(t, prompt.Chat, withImage)
+			if reason != "unverified" {
+				t.Fatalf("refused as %q", reason)
+			}
+			p.IDs = bytesOf(withImage)
+			l.told(&p)
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		if l.engines.calls.Load() != calls {
+			t.Error("an engine was asked twice")
+		}
+		p, reason := l.ask(t, prompt.Chat, withImage)
+		want := strings.Index(withImage, "image_url")
+		if reason != "" || !p.Partial || p.Tokens != want || len(p.Chains) != want/4 {
+			t.Errorf("%q, partial %v, %d tokens, %d chains; want %d tokens", reason, p.Partial, p.Tokens, len(p.Chains), want)
+		}
+		if l.checks[originLive][parity.Agree].Load() != 4 {
+			t.Errorf("%d agree", l.checks[originLive][parity.Agree].Load())
+		}
+	})
+}
+
+func TestNoEndpoint(t *testing.T) {
+	for _, policy := range []parity.Policy{parity.WhenAvailable, parity.Required} {
+		synctest.Test(t, func(t *testing.T) {
+			l := startLocal(t, func(c *inProcessConfig) { c.Policy = policy })
+			l.engines.set("a", failing(fmt.Errorf("%w: status 404", render.ErrUnsupported)))
+			l.start(t)
+			want := ""
+			if policy == parity.Required {
+				want = "unchecked"
+			}
+			l.want(t, sesame, want)
+			if l.ready() != nil || l.log.count("state=unchecked") != 1 {
+				t.Errorf("ready: %v; log:\n%s", l.ready(), l.log)
+			}
+		})
+	}
+}
+
+func TestParityOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, func(c *inProcessConfig) {
+			c.Policy, c.Sampler = parity.Off, parity.NewSampler(0, 0)
+		})
+		l.engines.set("a", honest("wrong"))
+		l.start(t)
+		time.Sleep(time.Hour)
+		l.want(t, sesame, "")
+		if l.engines.calls.Load() != 0 || l.ready() != nil {
+			t.Errorf("%d calls, ready: %v", l.engines.calls.Load(), l.ready())
+		}
+	})
+}
+
+// TestEnginesComeLate: nothing is known until one answers, and that is soon
+// found out.
+func TestEnginesComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.start(t)
+		l.want(t, sesame, "unverified")
+		if err := l.ready(); err == nil || !strings.Contains(err.Error(), "no engine") {
+			t.Errorf("ready: %v", err)
+		}
+		l.engines.set("a", failing(render.ErrUnavailable)) // it starts
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		l.want(t, sesame, "unverified")
+		if err := l.ready(); err != nil {
+			t.Errorf("ready: %v", err)
+		}
+		l.engines.set("a", honest(""))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		l.want(t, sesame, "")
+		l.engines.set("b", honest("other")) // a worker that joins is compared at once
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		l.want(t, sesame, "mismatch")
+	})
+}
+
+// TestReadyInTheEnd: engines can be asked without the files.
+func TestReadyInTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.start(t)
+		time.Sleep(29 * time.Second)
+		if l.ready() == nil {
+			t.Error("ready at once")
+		}
+		time.Sleep(2 * time.Second)
+		if err := l.ready(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFilesCannotBeLoaded: it is told once per reason, and tried again.
+func TestFilesCannotBeLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.source.set("", &modelfiles.Error{Code: modelfiles.NotFound, Msg: "there is no such folder"})
+		l.start(t)
+		if l.ready() != nil {
+			t.Errorf("ready: %v", l.ready())
+		}
+		time.Sleep(20 * time.Second) // after 1, 2, 4 and 8 s
+		synctest.Wait()
+		if l.source.calls != 5 || l.log.count("level=WARN") != 1 || l.log.count("no such folder") != 1 {
+			t.Errorf("%d attempts; log:\n%s", l.source.calls, l.log)
+		}
+		l.source.set("", errors.New("pre_tokenizer: Strange is not supported"))
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if l.log.count("level=WARN") != 2 || l.page().Failure == "" {
+			t.Errorf("log:\n%s", l.log)
+		}
+		if got := l.loads.all(); got["not_found"] != 5 || got["unsupported"] != 1 {
+			t.Errorf("loads: %v", got)
+		}
+		l.source.set("", nil)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		l.want(t, sesame, "")
+		if l.page().Failure != "" || l.loads.all()["ok"] != 1 {
+			t.Errorf("page: %+v", l.page())
+		}
+	})
+}
+
+// TestFilesChange: new files are used once they agree; until then the old ones
+// are, as long as those do.
+func TestFilesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.start(t)
+		l.want(t, sesame, "")
+		first := l.current.Load()
+		reload := func() {
+			l.changed <- struct{}{}
+			synctest.Wait()
+		}
+		reload()
+		if l.current.Load() != first {
+			t.Error("the same files were taken for others")
+		}
+		l.source.set("!", nil)
+		reload()
+		if l.current.Load() != first {
+			t.Error("files that differ are in use")
+		}
+		if _, reason := l.ask(t, prompt.Chat, sesame); reason != "" {
+			t.Errorf("refused as %q", reason)
+		}
+		l.engines.set("a", honest("!")) // the engines follow
+		l.ask(t, prompt.Chat, sesame)   // which shows that the old files differ
+		time.Sleep(time.Minute + 2*time.Second)
+		synctest.Wait()
+		if l.current.Load() == first {
+			t.Error("files that agree are not in use")
+		}
+		l.want(t, sesame, "")
+		l.source.set("", &modelfiles.Error{Code: modelfiles.Changing, Msg: "half copied"})
+		reload()
+		l.source.set("!", nil)
+		l.want(t, sesame, "") // files that cannot be read change nothing
+		if l.log.count("stay in use") != 1 {
+			t.Errorf("log:\n%s", l.log)
+		}
+	})
+}
+
+// TestUnsupportedRequest goes one step back, counted, and closes nothing.
+func TestUnsupportedRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.start(t)
+		for range 3 {
+			l.want(t, strings.Replace(withTools, "[]", `["strange"]`, 1), "unsupported_request")
+		}
+		l.want(t, withTools, "")
+		if l.refused.all()["unsupported_request"] != 3 {
+			t.Errorf("refused: %v", l.refused.all())
+		}
+	})
+}
+
+// TestSamplesAreBounded: many at once are dropped, and so are giants.
+func TestSamplesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.start(t)
+		giant := strings.Replace(sesame, "sesame", strings.Repeat("sesame", maxSampleBytes/6), 1)
+		l.want(t, giant, "")
+		if l.dropped.Load() != 1 || l.checks[originLive][parity.Agree].Load() != 0 {
+			t.Errorf("dropped %d", l.dropped.Load())
+		}
+		block := make(chan struct{})
+		l.engines.set("a", func(kind prompt.Kind, body []byte) ([]uint32, error) { <-block; return honest("")(kind, body) })
+		for range maxSamples + 5 {
+			l.want(t, sesame, "") // none waits for the engine
+		}
+		close(block)
+		synctest.Wait()
+		if l.dropped.Load() != 1+4 || l.checks[originLive][parity.Agree].Load() != maxSamples+1 {
+			t.Errorf("dropped %d, compared %d", l.dropped.Load(), l.checks[originLive][parity.Agree].Load())
+		}
+	})
+}
+
+// TestWrongChains: what a request was routed by counts, not what comes out when
+// it is computed again.
+func TestWrongChains(t *testing.T) {
+	ids := bytesOf(sesame)
+	p := extproc.Prompt{IDs: ids}
+	p.Hash(testLayout)
+	wrong := slices.Clone(p.Chains)
+	wrong[3]++
+	for name, tc := range map[string]struct {
+		s     sample
+		token int
+		same  bool
+	}{
+		"right":    {sample{chains: p.Chains, tokens: len(ids)}, len(p.Chains) * 4, true},
+		"a prefix": {sample{chains: p.Chains[:2], tokens: 11}, 8, true},
+		"wrong":    {sample{chains: wrong, tokens: len(ids)}, 12, false},
+		"missing":  {sample{chains: p.Chains[:5], tokens: len(ids)}, 20, false},
+		"too long": {sample{chains: p.Chains, tokens: len(ids) + 1}, len(ids), false},
+	} {
+		if token, same := tc.s.routed(ids, testLayout); token != tc.token || same != tc.same {
+			t.Errorf("%s: %d, %v; want %d, %v", name, token, same, tc.token, tc.same)
+		}
+	}
+}
