@@ -14,13 +14,32 @@ type tail struct {
 	size uint32
 }
 
-// addMerges fills the table of pairs and the results of merges.
-func (m *Model) addMerges(spec *Spec, ends []uint32) error {
+// edge is what the walk down the edges of two tokens needs to know of a token.
+type edge struct {
+	// tree is the last merge of a closed token, with the time when it comes to
+	// happen: never before its parts are there. It is 0 for symbols that are
+	// there from the start.
+	tree tree
+	// partners has a bit for each token that this one merges with on its right.
+	// Tokens share bits, so a set bit proves nothing; but most lookups of pairs
+	// end here, without touching the table.
+	partners uint64
+}
+
+func partnerBit(right uint32) uint64 { return 1 << (right * 0x9E3779B1 >> 26) }
+
+func (e *edge) join(right uint32)         { e.partners |= partnerBit(right) }
+func (e *edge) mayJoin(right uint32) bool { return e.partners&partnerBit(right) != 0 }
+
+// merge is one merge of the specification.
+type merge struct{ left, right, time, id uint32 }
+
+// merges returns all merges and what they make.
+func (m *Model) merges(spec *Spec, ends []uint32) ([]merge, error) {
 	if spec.Ranked {
-		return m.addRanked(spec, ends)
+		return m.implied(spec)
 	}
-	m.pairs = newPairTable(len(spec.Merges))
-	m.results = make([]uint32, len(spec.Merges)+1)
+	list := make([]merge, len(spec.Merges))
 	for i, pair := range spec.Merges {
 		end, ok := m.trie.walk(ends[pair[0]], spec.Tokens[pair[1]])
 		var id uint32
@@ -28,19 +47,17 @@ func (m *Model) addMerges(spec *Spec, ends []uint32) error {
 			id, ok = m.trie.nodes[end].token()
 		}
 		if !ok {
-			return fmt.Errorf("merge %d makes a token that is not in the vocabulary", i)
+			return nil, fmt.Errorf("merge %d makes a token that is not in the vocabulary", i)
 		}
-		m.pairs.set(pair[0], pair[1], uint32(i+1))
-		m.results[i+1] = id
+		list[i] = merge{pair[0], pair[1], uint32(i + 1), id}
 	}
-	return nil
+	return list, nil
 }
 
-// addRanked adds the merges that a ranked vocabulary implies: each way to cut a
-// token into two tokens.
-func (m *Model) addRanked(spec *Spec, ends []uint32) error {
-	type cut struct{ left, right, id uint32 }
-	var cuts []cut
+// implied returns the merges of a ranked vocabulary: each way to cut a token
+// into two tokens.
+func (m *Model) implied(spec *Spec) ([]merge, error) {
+	var list []merge
 	for id, token := range spec.Tokens {
 		slot := uint32(0)
 		for i := 1; i < len(token); i++ {
@@ -54,41 +71,49 @@ func (m *Model) addRanked(spec *Spec, ends []uint32) error {
 				continue
 			}
 			if right, ok := m.trie.nodes[end].token(); ok {
-				cuts = append(cuts, cut{left, right, uint32(id)})
+				list = append(list, merge{left, right, uint32(id + 1), uint32(id)})
 			}
 		}
-		if len(cuts) > maxMerges {
-			return fmt.Errorf("vocabulary implies more than %d merges", maxMerges)
+		if len(list) > maxMerges {
+			return nil, fmt.Errorf("vocabulary implies more than %d merges", maxMerges)
 		}
 	}
-	m.pairs = newPairTable(len(cuts))
-	for _, c := range cuts {
-		m.pairs.set(c.left, c.right, c.id+1)
-	}
-	m.results = make([]uint32, len(spec.Tokens)+1)
-	for id := range spec.Tokens {
-		m.results[id+1] = uint32(id)
-	}
-	return nil
+	return list, nil
 }
 
 // derive finds the closed tokens and where they come from, shortest first, so
-// that the parts of a token are known before it.
-func (m *Model) derive(spec *Spec, ends, prefixes []uint32) {
-	m.trees, m.tails = make([]tree, len(spec.Tokens)), make([]tail, len(spec.Tokens))
+// that the parts of a token, and all that merges inside it before they do, are
+// known before it. Only the last merges of closed tokens ever happen, so only
+// these are kept.
+func (m *Model) derive(spec *Spec, list []merge, ends, prefixes []uint32) {
+	m.edges, m.tails = make([]edge, len(spec.Tokens)), make([]tail, len(spec.Tokens))
 	for id, token := range spec.Tokens {
 		m.tails[id].size = uint32(len(token))
 		if m.isSymbol(token) {
 			m.close(uint32(id), ends)
 		}
 	}
-	for _, c := range m.candidates() {
-		left, right, rank := c.left(), c.right(), c.time()
-		id := m.results[rank]
-		if m.closed(left, ends) && m.closed(right, ends) && !m.closed(id, ends) && m.meet(left, right) {
-			m.trees[id] = packTree(left, right, max(rank, m.trees[left].time(), m.trees[right].time()))
-			m.close(id, ends)
+	m.touching = newTouching(m.chars)
+	m.pairs = newPairTable(min(len(list), len(spec.Tokens)))
+	for _, at := range m.bySize(list) {
+		c := &list[at]
+		if !m.closed(c.left, ends) || !m.closed(c.right, ends) {
+			continue
 		}
+		// A closed token has one last merge. To find it again is to find it
+		// listed twice.
+		if m.closed(c.id, ends) {
+			if t := m.edges[c.id].tree; t.left() != c.left || t.right() != c.right {
+				continue
+			}
+		} else if !m.meet(c.left, c.right) {
+			continue
+		}
+		m.pairs.set(c.left, c.right, c.time)
+		m.edges[c.left].join(c.right)
+		m.edges[c.id].tree = packTree(c.left, c.right, max(c.time, m.edges[c.left].tree.time(), m.edges[c.right].tree.time()))
+		m.close(c.id, ends)
+		m.touching.add(spec.Tokens[c.id])
 	}
 	m.chain(ends, prefixes)
 }
@@ -108,33 +133,27 @@ func (m *Model) closed(id uint32, ends []uint32) bool {
 	return m.trie.nodes[ends[id]]&nodeClosed != 0
 }
 
-// candidates returns all merges, those of the shortest results first.
-func (m *Model) candidates() []tree {
-	var starts []int
-	for _, slot := range m.pairs.slots {
-		if slot != 0 {
-			size := int(m.tails[m.results[slot.time()]].size)
-			if size+1 >= len(starts) {
-				starts = append(starts, make([]int, size+2-len(starts))...)
-			}
-			starts[size+1]++
-		}
+// bySize returns the places of all merges in a list, those of the shortest
+// results first, otherwise in order.
+func (m *Model) bySize(list []merge) []uint32 {
+	longest := uint32(0)
+	for i := range list {
+		longest = max(longest, m.tails[list[i].id].size)
 	}
-	if len(starts) == 0 {
-		return nil
+	starts := make([]uint32, longest+2)
+	for i := range list {
+		starts[m.tails[list[i].id].size+1]++
 	}
 	for i := 1; i < len(starts); i++ {
 		starts[i] += starts[i-1]
 	}
-	list := make([]tree, starts[len(starts)-1])
-	for _, slot := range m.pairs.slots {
-		if slot != 0 {
-			at := &starts[m.tails[m.results[slot.time()]].size]
-			list[*at] = slot
-			*at++
-		}
+	order := make([]uint32, len(list))
+	for i := range list {
+		at := &starts[m.tails[list[i].id].size]
+		order[*at] = uint32(i)
+		*at++
 	}
-	return list
+	return order
 }
 
 // chain links each token to the longest closed token that it starts with.

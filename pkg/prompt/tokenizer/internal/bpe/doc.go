@@ -42,5 +42,5 @@
 //
 // A vocabulary whose trees are not in that order is possible, though not in use.
 // Its words, and words with symbols that the vocabulary lacks where that matters,
-// are encoded by the rule itself, with a queue (merge.go), in n log n.
+// are encoded by the rule itself, with a queue (rule.go), in n log n.
 package bpe

@@ -3,8 +3,8 @@ package bpe
 // Valid is valid, for tests.
 func (m *Model) Valid(x, y uint32) bool { return m.valid(x, y) }
 
-// Merge is merge, for tests: the rule followed with a queue.
-func (m *Model) Merge(dst []uint32, word string, s *Scratch) []uint32 { return m.merge(dst, word, s) }
+// Merge is follow, for tests: the rule followed with a queue.
+func (m *Model) Merge(dst []uint32, word string, s *Scratch) []uint32 { return m.follow(dst, word, s) }
 
 // Closed reports whether a token is closed.
 func (m *Model) Closed(token string) bool {

@@ -5,9 +5,10 @@ type Model struct {
 	trie  trie
 	pairs pairTable
 	// results is the token that each merge makes, by time.
-	results []uint32
-	trees   []tree
-	tails   []tail
+	results  []uint32
+	edges    []edge
+	touching touching
+	tails    []tail
 	// symbols is the id of each single byte, -1 for none. With chars it is used
 	// only for ASCII.
 	symbols    [256]int32
@@ -48,28 +49,49 @@ func New(spec Spec) (*Model, error) {
 			m.symbols[b] = int32(id)
 		}
 	}
-	if err := m.addMerges(&spec, ends); err != nil {
+	list, err := m.merges(&spec, ends)
+	if err != nil {
 		return nil, err
 	}
-	m.derive(&spec, ends, prefixes)
-	m.plainBytes = m.byteFallback && m.bytesNeverMerge()
+	m.derive(&spec, list, ends, prefixes)
+	m.keep(list)
 	return m, nil
 }
 
-// bytesNeverMerge reports whether all bytes have a token and none of these is
-// part of a merge.
-func (m *Model) bytesNeverMerge() bool {
-	tokens := make(map[uint32]bool, len(m.byteTokens))
-	for _, id := range m.byteTokens {
-		if id < 0 {
-			return false
-		}
-		tokens[uint32(id)] = true
+// keep prepares for encoding by the rule itself. That needs what each merge
+// makes, and it may start with symbols that no text spells: bytes fallen back to
+// and the unknown token. Where these merge, all merges are needed.
+func (m *Model) keep(list []merge) {
+	special := make(map[uint32]bool, len(m.byteTokens)+1)
+	if m.unk >= 0 {
+		special[uint32(m.unk)] = true
 	}
-	for _, slot := range m.pairs.slots {
-		if slot != 0 && (tokens[slot.left()] || tokens[slot.right()]) {
-			return false
+	allBytes := true
+	if m.byteFallback {
+		for _, id := range m.byteTokens {
+			if id >= 0 {
+				special[uint32(id)] = true
+			} else {
+				allBytes = false
+			}
 		}
 	}
-	return true
+	merging := false
+	last := uint32(0)
+	for i := range list {
+		merging = merging || special[list[i].left] || special[list[i].right]
+		last = max(last, list[i].time)
+	}
+	m.results = make([]uint32, last+1)
+	for i := range list {
+		m.results[list[i].time] = list[i].id
+	}
+	if merging {
+		m.pairs = newPairTable(len(list))
+		for _, c := range list {
+			m.pairs.set(c.left, c.right, c.time)
+			m.edges[c.left].join(c.right)
+		}
+	}
+	m.plainBytes = m.byteFallback && allBytes && !merging
 }

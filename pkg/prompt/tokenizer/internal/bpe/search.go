@@ -27,17 +27,17 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 			// far is final.
 			size = m.fallback(word[pos:])
 			if size == 0 {
-				return m.merge(dst[:start], word, s)
+				return m.follow(dst[:start], word, s)
 			}
 			for _, b := range []byte(word[pos : pos+size]) {
 				dst = append(dst, uint32(m.byteTokens[b]))
 			}
 			first = len(dst)
-		} else if s.isDead(pos+size) || len(dst) > first && !m.valid(dst[len(dst)-1], next) {
+		} else if s.isDead(pos+size) || len(dst) > first && m.touching.may(word, pos) && !m.valid(dst[len(dst)-1], next) {
 			// Try a shorter one, and where there is none take the last one back.
 			for m.tails[next].shorter == 0 {
 				if len(dst) == first {
-					return m.merge(dst[:start], word, s) // not reached: some way exists
+					return m.follow(dst[:start], word, s) // not reached: some way exists
 				}
 				s.setDead(pos)
 				next = dst[len(dst)-1]
@@ -69,7 +69,7 @@ func (m *Model) fallback(text string) int {
 
 // valid reports whether two closed tokens are valid neighbours.
 func (m *Model) valid(x, y uint32) bool {
-	return m.pairs.time(x, y) == never && m.meet(x, y)
+	return (!m.edges[x].mayJoin(y) || m.pairs.time(x, y) == never) && m.meet(x, y)
 }
 
 // meet reports whether what two closed tokens spell together comes to the point
@@ -78,31 +78,33 @@ func (m *Model) valid(x, y uint32) bool {
 // merges first. At each step, nothing may merge across before either symbol is
 // merged away on its own side.
 func (m *Model) meet(x, y uint32) bool {
-	tx, ty := m.trees[x], m.trees[y]
+	edges := m.edges
+	ex, ey := edges[x], edges[y]
 	xEnd, yEnd := never, never
 	for {
+		tx, ty := ex.tree, ey.tree
 		switch {
 		case tx.time() > ty.time():
-			whole := tx
-			x = whole.right()
-			tx = m.trees[x]
-			xEnd = whole.time()
-			if tx.time() == xEnd {
-				xEnd = m.pairs.time(whole.left(), x)
+			x = tx.right()
+			ex = edges[x]
+			xEnd = tx.time()
+			if ex.tree.time() == xEnd {
+				xEnd = m.pairs.time(tx.left(), x)
 			}
 		case ty.time() > 0:
-			whole := ty
-			y = whole.left()
-			ty = m.trees[y]
-			yEnd = whole.time()
-			if ty.time() == yEnd && m.trees[whole.right()].time() < yEnd {
-				yEnd = m.pairs.time(y, whole.right())
+			y = ty.left()
+			ey = edges[y]
+			yEnd = ty.time()
+			if ey.tree.time() == yEnd && edges[ty.right()].tree.time() < yEnd {
+				yEnd = m.pairs.time(y, ty.right())
 			}
 		default:
 			return true
 		}
-		if t := m.pairs.time(x, y); t < xEnd && t <= yEnd {
-			return false
+		if ex.mayJoin(y) {
+			if t := m.pairs.time(x, y); t < xEnd && t <= yEnd {
+				return false
+			}
 		}
 	}
 }

@@ -2,10 +2,10 @@ package bpe
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -19,8 +19,8 @@ const patience = 64
 
 var errTrieFull = errors.New("vocabulary needs more trie nodes than fit")
 
-// builder lays a trie out. Nodes are placed level by level, so the first steps
-// of all walks share few cache lines.
+// builder lays a trie out. What is below one child is placed before the next, so
+// the end of a walk stays within few cache lines.
 type builder struct {
 	nodes []node
 	used  []bool // by base
@@ -42,79 +42,112 @@ type span struct {
 // the longest other token that each one starts with (its id plus one; 0 for
 // none). Empty tokens are left out.
 func buildTrie(tokens [][]byte) (t trie, ends, prefixes []uint32, err error) {
-	order, err := sorted(tokens)
+	order, err := sortTokens(tokens)
 	if err != nil {
 		return trie{}, nil, nil, err
 	}
 	ends, prefixes = make([]uint32, len(tokens)), make([]uint32, len(tokens))
-	b := &builder{}
-	b.grow()
-	b.take(0)
-	b.used[0] = true // no children
-	queue := []span{{to: uint32(len(order))}}
+	b := newBuilder(4 * len(order.ids))
+	var stack []span
+	if len(order.ids) > 0 {
+		stack = append(stack, span{to: uint32(len(order.ids))})
+	}
 	var edges []byte
 	var parts []span
-	for len(queue) > 0 {
-		s := queue[0]
-		queue = queue[1:]
-		if s.from == s.to {
-			continue
-		}
-		edges, parts = edges[:0], parts[:0]
-		for i := s.from; i < s.to; i++ {
-			edge := tokens[order[i]][s.depth]
-			if len(edges) == 0 || edges[len(edges)-1] != edge {
-				edges = append(edges, edge)
-				parts = append(parts, span{from: i, depth: s.depth + 1, prefix: s.prefix})
-			}
-			parts[len(parts)-1].to = i + 1
-		}
+	for len(stack) > 0 {
+		s := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		edges, parts = order.split(s, edges[:0], parts[:0])
 		base, err := b.place(s.slot, edges)
 		if err != nil {
 			return trie{}, nil, nil, err
 		}
 		for i, p := range parts {
 			p.slot = base ^ uint32(edges[i])
-			if id := order[p.from]; uint32(len(tokens[id])) == p.depth {
+			if id := order.ids[p.from]; order.size(p.from) == p.depth {
 				b.nodes[p.slot] |= node(id+1) << tokenShift
 				ends[id], prefixes[id] = p.slot, p.prefix
 				p.prefix = id + 1
 				p.from++
 			}
-			queue = append(queue, p)
+			if p.from < p.to {
+				stack = append(stack, p)
+			}
 		}
 	}
-	return trie{nodes: b.nodes}, ends, prefixes, nil
+	return trie{nodes: slices.Clone(b.nodes)}, ends, prefixes, nil
 }
 
-// sorted returns the ids of all tokens that have bytes, in the order of these.
-func sorted(tokens [][]byte) ([]uint32, error) {
+// sortedTokens is all tokens that have bytes, in the order of these, one after
+// another.
+type sortedTokens struct {
+	ids    []uint32
+	text   []byte
+	starts []uint32 // in text; one more than ids
+}
+
+func (o *sortedTokens) size(i uint32) uint32 { return o.starts[i+1] - o.starts[i] }
+
+// split appends the next bytes of the tokens of a span, and the span of each.
+func (o *sortedTokens) split(s span, edges []byte, parts []span) ([]byte, []span) {
+	for i := s.from; i < s.to; i++ {
+		edge := o.text[o.starts[i]+s.depth]
+		if len(edges) == 0 || edges[len(edges)-1] != edge {
+			edges = append(edges, edge)
+			parts = append(parts, span{from: i, depth: s.depth + 1, prefix: s.prefix})
+		}
+		parts[len(parts)-1].to = i + 1
+	}
+	return edges, parts
+}
+
+func sortTokens(tokens [][]byte) (*sortedTokens, error) {
 	type key struct {
 		head uint64 // the first 8 bytes: most comparisons end there
 		id   uint32
 	}
 	keys := make([]key, 0, len(tokens))
+	size := 0
 	for id, token := range tokens {
 		if len(token) > 0 {
 			var head [8]byte
 			copy(head[:], token)
 			keys = append(keys, key{binary.BigEndian.Uint64(head[:]), uint32(id)})
+			size += len(token)
 		}
 	}
+	if size > math.MaxUint32 {
+		return nil, errTrieFull
+	}
 	slices.SortFunc(keys, func(a, b key) int {
-		if c := cmp.Compare(a.head, b.head); c != 0 {
-			return c
+		if a.head != b.head {
+			if a.head < b.head {
+				return -1
+			}
+			return 1
 		}
 		return bytes.Compare(tokens[a.id], tokens[b.id])
 	})
-	order := make([]uint32, len(keys))
+	o := &sortedTokens{make([]uint32, len(keys)), make([]byte, 0, size), make([]uint32, len(keys)+1)}
 	for i, k := range keys {
-		order[i] = k.id
-		if i > 0 && bytes.Equal(tokens[k.id], tokens[order[i-1]]) {
-			return nil, fmt.Errorf("ids %d and %d are the same token", order[i-1], k.id)
+		o.ids[i] = k.id
+		o.text = append(o.text, tokens[k.id]...)
+		o.starts[i+1] = uint32(len(o.text))
+		if i > 0 && bytes.Equal(tokens[k.id], tokens[o.ids[i-1]]) {
+			return nil, fmt.Errorf("ids %d and %d are the same token", o.ids[i-1], k.id)
 		}
 	}
-	return order, nil
+	return o, nil
+}
+
+func newBuilder(n int) *builder {
+	b := &builder{
+		nodes: make([]node, 0, n), used: make([]bool, 0, n), tries: make([]uint8, 0, n),
+		next: make([]uint32, 0, n), prev: make([]uint32, 0, n),
+	}
+	b.grow()
+	b.used[0] = true // no children
+	return b
 }
 
 // place puts the children of a node into free slots and returns their base.

@@ -53,10 +53,10 @@ func (s *cased) Next(text string, at int) int {
 	}
 	// A mark may stand before a word or be part of it, with the same end.
 	if have&(isUpper|isWord) != 0 {
-		return s.word(text, at)
+		return s.caseWord(text, at)
 	}
 	if have&isLead != 0 && s.has(text, at+n, isUpper|isWord) {
-		return s.word(text, at+n)
+		return s.caseWord(text, at+n)
 	}
 	if have&isNumber != 0 {
 		return s.runUpTo(text, at, isNumber, s.digits)
@@ -67,9 +67,9 @@ func (s *cased) Next(text string, at int) int {
 	return s.blank(text, at, true)
 }
 
-// word returns the end of the word at a letter or mark: the match of upper*
+// caseWord returns the end of the word at a letter or mark: the match of upper*
 // word+, or else upper+ word*, with a contraction after either.
-func (s *cased) word(text string, at int) int {
+func (s *cased) caseWord(text string, at int) int {
 	end, both := at, 0 // both: the end of the last one that is upper and word
 	var have trait
 	for end < len(text) {
@@ -84,7 +84,7 @@ func (s *cased) word(text string, at int) int {
 	}
 	switch {
 	case end < len(text) && have&isWord != 0:
-		end = s.run(text, end, isWord)
+		end = s.run(text, asciiWord(text, end, asciiSmall), isWord)
 	case both > 0:
 		// Capitals are given back until one is found that can be the small
 		// letter: what follows it is left to the next piece.

@@ -59,7 +59,7 @@ func (s *deepseek) Next(text string, at int) int {
 		have, n = deepseekCJK.at(text, at)
 		return cut(&deepseekCJK, text, at, have, n)
 	case have&isOther != 0 && n == 1 && at+1 < len(text) && isASCIILetter(text[at+1]):
-		at++
+		at = asciiWord(text, at+2, asciiLetters)
 		for at < len(text) && isASCIILetter(text[at]) {
 			at++
 		}
@@ -72,7 +72,10 @@ func (s *deepseek) Next(text string, at int) int {
 // bytes, by all alternatives but the first.
 func cut(t *traits, text string, at int, have trait, n int) int {
 	if have&isWord != 0 || have&isLead != 0 && t.has(text, at+n, isWord) {
-		return t.run(text, at+n, isWord)
+		if t == &deepseekCJK { // where ASCII is no part of a word
+			return t.run(text, at+n, isWord)
+		}
+		return t.word(text, at+n)
 	}
 	if end := t.other(text, at); end > 0 {
 		return end

@@ -34,5 +34,8 @@ func (s *spaced) Next(text string, at int) int {
 	if have&isSpace != 0 {
 		return s.blank(text, start, false)
 	}
+	if have == isWord {
+		return s.word(text, at+n)
+	}
 	return s.run(text, at+n, have)
 }

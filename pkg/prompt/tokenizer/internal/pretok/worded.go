@@ -42,7 +42,7 @@ func wordRoles(word class) func(class) trait {
 func (s *worded) Next(text string, at int) int {
 	have, n := s.at(text, at)
 	if have&isWord != 0 {
-		return s.run(text, at+n, isWord)
+		return s.word(text, at+n)
 	}
 	if have&isNumber != 0 {
 		return s.runUpTo(text, at, isNumber, s.digits)
@@ -53,7 +53,7 @@ func (s *worded) Next(text string, at int) int {
 		}
 	}
 	if have&isLead != 0 && s.has(text, at+n, isWord) {
-		return s.run(text, at+n, isWord)
+		return s.word(text, at+n)
 	}
 	if end := s.other(text, at); end > 0 {
 		return end

@@ -9,8 +9,8 @@ type symbol struct {
 	merged     bool  // into the one on its left
 }
 
-// merge follows the rule step by step. Its cost is n log n.
-func (m *Model) merge(dst []uint32, word string, s *Scratch) []uint32 {
+// follow follows the rule step by step. Its cost is n log n.
+func (m *Model) follow(dst []uint32, word string, s *Scratch) []uint32 {
 	m.start(word, s)
 	symbols := s.symbols
 	s.queue = s.queue[:0]
