@@ -60,8 +60,13 @@ func (e *EventPlaneSpec) Default() {
 // Default fills every field that is zero with its default.
 func (s *InProcessSpec) Default() {
 	set(&s.AddSpecialTokens, SpecialAuto)
-	set(&s.TimeZone, "UTC")
+	set(&s.Engine, EngineAuto)
+	set(&s.ChatTemplate.ContentFormat, ContentAuto)
+	set(&s.ChatTemplate.TimeZone, "UTC")
 	set(&s.MemoBytes, 256<<20)
+	set(&s.Limits.Time, Duration{time.Second})
+	set(&s.Limits.OutputBytes, 64<<20)
+	set(&s.Limits.Messages, 10_000)
 	set(&s.Parity.Policy, ParityWhenAvailable)
 	setPointer(&s.Parity.SampleEvery, 100)
 	set(&s.Parity.SampleInterval, Duration{time.Second})

@@ -8,21 +8,18 @@ type InProcessSpec struct {
 	// of its fields.
 	Source ModelSourceSpec `json:"source,omitzero"`
 
-	// TemplateFile is a chat template in Jinja that takes the place of the
-	// model's, as an engine's --chat-template does. It is read whenever the model's
-	// files are. A relative path starts at the folder of the configuration file.
-	TemplateFile string `json:"templateFile,omitempty"`
+	// Engine is whose way of preparing a request for the chat template is followed.
+	// +default="Auto"
+	Engine EngineStyle `json:"engine,omitempty"`
+
+	// ChatTemplate is how the engines run the model's chat template.
+	ChatTemplate ChatTemplateSpec `json:"chatTemplate,omitzero"`
 
 	// AddSpecialTokens says whether a text prompt (/v1/completions) begins with
 	// the tokens that the tokenizer adds by itself, such as a beginning of
 	// sequence. vLLM adds them, Dynamo does not. Chats get what the template says.
 	// +default="Auto"
 	AddSpecialTokens AddSpecialTokens `json:"addSpecialTokens,omitempty"`
-
-	// TimeZone is the zone of the dates that a chat template prints, as in the
-	// IANA database: the one of the engines.
-	// +default="UTC"
-	TimeZone string `json:"timeZone,omitempty"`
 
 	// MemoBytes is the most memory, in bytes, for prompts seen before: a request
 	// that goes on with an earlier one pays only for what is new.
@@ -31,8 +28,80 @@ type InProcessSpec struct {
 	// +kubebuilder:validation:Maximum=68719476736
 	MemoBytes int64 `json:"memoBytes,omitempty"`
 
+	// Limits bound what one prompt may cost. One that exceeds them goes to an
+	// engine.
+	Limits RenderLimitsSpec `json:"limits,omitzero"`
+
 	// Parity compares what is computed here with what the engines compute.
 	Parity ParitySpec `json:"parity,omitzero"`
+}
+
+// EngineStyle is whose way of preparing a request for a chat template is followed.
+type EngineStyle string
+
+// Ways of engines.
+const (
+	EngineAuto   EngineStyle = "Auto"   // Dynamo where source is dynamo or handoff.preset is Dynamo, else VLLM
+	EngineVLLM   EngineStyle = "VLLM"   // vLLM's OpenAI server
+	EngineDynamo EngineStyle = "Dynamo" // Dynamo's frontend
+)
+
+// ChatTemplateSpec is how the engines run the model's chat template: what their
+// flags say about it.
+type ChatTemplateSpec struct {
+	// File is a chat template in Jinja that takes the place of the model's, as
+	// vLLM's --chat-template does. It is read whenever the model's files are. A
+	// relative path starts at the folder of the configuration file.
+	File string `json:"file,omitempty"`
+
+	// Kwargs are chat_template_kwargs for requests that do not set them, as a JSON
+	// object: vLLM's --default-chat-template-kwargs.
+	Kwargs string `json:"kwargs,omitempty"`
+
+	// ContentFormat is how the template gets the content of messages: vLLM's
+	// --chat-template-content-format.
+	// +default="Auto"
+	ContentFormat ContentFormat `json:"contentFormat,omitempty"`
+
+	// DropTools leaves tools out of the prompt when tool_choice is none: vLLM's
+	// --exclude-tools-when-tool-choice-none. Left out: false with VLLM, true with
+	// Dynamo, as they do by default.
+	DropTools *bool `json:"dropTools,omitempty"`
+
+	// TimeZone is the zone of the dates that the template prints, as in the IANA
+	// database: the one of the engines.
+	// +default="UTC"
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// ContentFormat is how a template gets the content of messages.
+type ContentFormat string
+
+// Formats of content.
+const (
+	ContentAuto   ContentFormat = "Auto"   // as the template wants it
+	ContentString ContentFormat = "String" // one text
+	ContentOpenAI ContentFormat = "OpenAI" // a list of parts
+)
+
+// RenderLimitsSpec bounds what one prompt may cost.
+type RenderLimitsSpec struct {
+	// Time is the most time that the chat template may take. Range: above 0, at
+	// most 1m.
+	// +default="1s"
+	Time Duration `json:"time,omitzero"`
+
+	// OutputBytes is the longest prompt text, in bytes.
+	// +default=67108864
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=1073741824
+	OutputBytes int64 `json:"outputBytes,omitempty"`
+
+	// Messages is the most messages of a chat.
+	// +default=10000
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	Messages int `json:"messages,omitempty"`
 }
 
 // AddSpecialTokens is whether a text prompt gets the tokens that a tokenizer adds

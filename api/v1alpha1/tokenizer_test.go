@@ -29,8 +29,8 @@ func loadInProcess(t *testing.T, dir, more string) (*EndpointPickerConfig, error
 func TestInProcessPaths(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"token": "secret", "t.jinja": "{{ 1 }}"})
 	for more, want := range map[string]func(s *InProcessSpec) []string{
-		"      templateFile: t.jinja\n      source: {directory: {path: model}}\n": func(s *InProcessSpec) []string {
-			return []string{"t.jinja", s.TemplateFile, "model", s.Source.Directory.Path}
+		"      chatTemplate: {file: t.jinja}\n      source: {directory: {path: model}}\n": func(s *InProcessSpec) []string {
+			return []string{"t.jinja", s.ChatTemplate.File, "model", s.Source.Directory.Path}
 		},
 		"      source: {huggingFace: {repository: a/b, hub: {tokenFile: token, cacheDir: cache}}}\n": func(s *InProcessSpec) []string {
 			h := s.Source.HuggingFace.Hub
@@ -62,8 +62,8 @@ func TestInProcessPaths(t *testing.T) {
 func TestInProcessFiles(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"empty": " \n"})
 	for more, want := range map[string]string{
-		"      templateFile: absent\n": "config.yaml:8: spec.tokenizer.inProcess.templateFile: ",
-		"      templateFile: .\n":      "is no file",
+		"      chatTemplate: {file: absent}\n":                                                      "config.yaml:8: spec.tokenizer.inProcess.chatTemplate.file: ",
+		"      chatTemplate: {file: .}\n":                                                           "is no file",
 		"      source: {huggingFace: {repository: a/b, hub: {tokenFile: empty}}}\n":                 "source.huggingFace.hub.tokenFile: " + filepath.Join(dir, "empty") + " is empty",
 		"      source: {dynamo: {cardFiles: [absent.json], hub: {tokenFile: absent}}}\n":            "source.dynamo.hub.tokenFile: ",
 		"      source: {huggingFace: {repository: a/b, hub: {address: \"https://me:secret@a\"}}}\n": "must not hold a user or a token",

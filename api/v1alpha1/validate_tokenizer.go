@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -15,6 +16,9 @@ const (
 	minMemo    = 1 << 20
 	maxMemo    = 1 << 36
 	maxSamples = 1_000_000_000
+
+	minOutput   = 1 << 10
+	maxMessages = 1_000_000
 )
 
 func (t *TokenizerSpec) check(p *problems, path string) {
@@ -28,13 +32,34 @@ func (t *TokenizerSpec) check(p *problems, path string) {
 func (s *InProcessSpec) check(p *problems, path string) {
 	s.Source.check(p, path+".source")
 	checkEnum(p, path+".addSpecialTokens", s.AddSpecialTokens, SpecialAuto, SpecialAlways, SpecialNever)
-	if _, err := time.LoadLocation(s.TimeZone); err != nil || s.TimeZone == "" || s.TimeZone == "Local" {
-		p.add(path+".timeZone", "%.64q is no time zone; write UTC, or a name such as Europe/Zurich", s.TimeZone)
-	}
+	checkEnum(p, path+".engine", s.Engine, EngineAuto, EngineVLLM, EngineDynamo)
+	s.ChatTemplate.check(p, path+".chatTemplate")
 	if s.MemoBytes < minMemo || s.MemoBytes > maxMemo {
 		p.add(path+".memoBytes", "must be %d to %d bytes, not %d", minMemo, maxMemo, s.MemoBytes)
 	}
+	s.Limits.check(p, path+".limits")
 	s.Parity.check(p, path+".parity")
+}
+
+func (c *ChatTemplateSpec) check(p *problems, path string) {
+	checkEnum(p, path+".contentFormat", c.ContentFormat, ContentAuto, ContentString, ContentOpenAI)
+	if _, err := time.LoadLocation(c.TimeZone); err != nil || c.TimeZone == "" || c.TimeZone == "Local" {
+		p.add(path+".timeZone", "%.64q is no time zone; write UTC, or a name such as Europe/Zurich", c.TimeZone)
+	}
+	var object map[string]json.RawMessage
+	if c.Kwargs != "" && (json.Unmarshal([]byte(c.Kwargs), &object) != nil || object == nil) {
+		p.add(path+".kwargs", `must be a JSON object in quotes, such as '{"enable_thinking": false}'`)
+	}
+}
+
+func (l *RenderLimitsSpec) check(p *problems, path string) {
+	checkDuration(p, path+".time", l.Time, 1, time.Minute)
+	if l.OutputBytes < minOutput || l.OutputBytes > maxBody {
+		p.add(path+".outputBytes", "must be %d to %d bytes, not %d", minOutput, maxBody, l.OutputBytes)
+	}
+	if l.Messages < 1 || l.Messages > maxMessages {
+		p.add(path+".messages", "must be 1 to %d, not %d", maxMessages, l.Messages)
+	}
 }
 
 func (y *ParitySpec) check(p *problems, path string) {
@@ -116,7 +141,7 @@ func isLoopback(host string) bool {
 // paths returns the fields that name files and folders, those that are set, by
 // their paths.
 func (s *InProcessSpec) paths() []*string {
-	list := []*string{&s.TemplateFile}
+	list := []*string{&s.ChatTemplate.File}
 	if d := s.Source.Directory; d != nil {
 		list = append(list, &d.Path)
 	}
@@ -143,11 +168,11 @@ func (s *InProcessSpec) paths() []*string {
 // checkFiles looks at the files that must be there from the start: a template and
 // tokens. Folders and model cards may come later.
 func (s *InProcessSpec) checkFiles(p *problems, path string) {
-	if s.TemplateFile != "" {
-		if info, err := os.Stat(s.TemplateFile); err != nil {
-			p.add(path+".templateFile", "%s", err)
+	if s.ChatTemplate.File != "" {
+		if info, err := os.Stat(s.ChatTemplate.File); err != nil {
+			p.add(path+".chatTemplate.file", "%s", err)
 		} else if !info.Mode().IsRegular() {
-			p.add(path+".templateFile", "%s is no file", s.TemplateFile)
+			p.add(path+".chatTemplate.file", "%s is no file", s.ChatTemplate.File)
 		}
 	}
 	token := func(field, name string) {

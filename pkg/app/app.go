@@ -42,7 +42,7 @@ type App struct {
 	plane         *eventplane.Plane // nil when events are disabled
 	planeWasReady atomic.Bool
 	recoverer     *recoverer // nil when workers are not asked
-	tokenizer     *tokenizer // nil when turned off
+	tokenizer     *promptTokens // nil when turned off
 	extproc       *extproc.Server
 	admin         *http.Server
 
@@ -130,10 +130,10 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 		}
 	}
 	layout := block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle}
-	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, layout, a.picker, a.log); err != nil {
+	if a.tokenizer, err = newPromptTokens(&spec.Tokenizer, layout, a.picker, a.log); err != nil {
 		return err
 	}
-	var tokens extproc.Tokenizer // stays nil, not a nil *tokenizer
+	var tokens extproc.Tokenizer // stays nil, not a nil *promptTokens
 	if a.tokenizer != nil {
 		tokens = a.tokenizer
 	}

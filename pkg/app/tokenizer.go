@@ -14,18 +14,18 @@ import (
 	"github.com/warmpath/warmpath/pkg/render"
 )
 
-// tokenizer turns prompts into chains: in this process where that is configured
+// promptTokens turns prompts into chains: in this process where that is configured
 // and allowed, else by asking an engine.
-type tokenizer struct {
+type promptTokens struct {
 	*render.Client
 
 	layout    block.Layout
 	inProcess *inProcess // nil when not configured
 }
 
-// newTokenizer returns what turns prompts into chains, or nil when that is turned
+// newPromptTokens returns what turns prompts into chains, or nil when that is turned
 // off.
-func newTokenizer(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pick.Picker, log *slog.Logger) (*tokenizer, error) {
+func newPromptTokens(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pick.Picker, log *slog.Logger) (*promptTokens, error) {
 	if spec.Disabled {
 		return nil, nil
 	}
@@ -46,7 +46,7 @@ func newTokenizer(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pic
 	if err != nil {
 		return nil, err
 	}
-	t := &tokenizer{Client: client, layout: layout}
+	t := &promptTokens{Client: client, layout: layout}
 	if spec.InProcess.Enabled() {
 		if t.inProcess, err = configureInProcess(&spec.InProcess, layout, client, log); err != nil {
 			return nil, err
@@ -57,7 +57,7 @@ func newTokenizer(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pic
 
 // Tokenize implements extproc.Tokenizer. What cannot be done in process goes one
 // step back, to an engine.
-func (t *tokenizer) Tokenize(ctx context.Context, p *extproc.Prompt) (err error) {
+func (t *promptTokens) Tokenize(ctx context.Context, p *extproc.Prompt) (err error) {
 	if t.inProcess != nil && t.inProcess.tokenize(p) == "" {
 		return nil
 	}
