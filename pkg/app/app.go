@@ -41,7 +41,7 @@ type App struct {
 	workers       *discovery.File
 	plane         *eventplane.Plane // nil when events are disabled
 	planeWasReady atomic.Bool
-	recoverer     *recoverer // nil when workers are not asked
+	recoverer     *recoverer    // nil when workers are not asked
 	tokenizer     *promptTokens // nil when turned off
 	extproc       *extproc.Server
 	admin         *http.Server
@@ -130,7 +130,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 		}
 	}
 	layout := block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle}
-	if a.tokenizer, err = newPromptTokens(&spec.Tokenizer, layout, a.picker, a.log); err != nil {
+	if a.tokenizer, err = newPromptTokens(spec, layout, a.picker, a.log); err != nil {
 		return err
 	}
 	var tokens extproc.Tokenizer // stays nil, not a nil *promptTokens

@@ -228,6 +228,9 @@ func (p *inProcess) fetch(ctx context.Context) (*model, error) {
 	p.mu.Unlock()
 	p.cfg.Log.Info("the model's files are loaded", "source", m.source, "revision", m.revision, "verified", files.Verified,
 		"took", time.Since(start).Round(time.Millisecond))
+	if m.noChats != nil {
+		p.cfg.Log.Warn("chats cannot be rendered in process; engines are asked for them", "error", m.noChats)
+	}
 	return m, nil
 }
 

@@ -19,10 +19,17 @@ import (
 type model struct {
 	source   string // where its files came from
 	revision string
-	template encoder.Template
+	zone     *time.Location
+	template template // nil where there is none that can be used
+	noChats  error    // why not
 	encoder  *encoder.Encoder
 	gate     *parity.Gate
 	results  sync.Pool // of *encoder.Result
+}
+
+// template is what a chat template does.
+type template interface {
+	Render(kind prompt.Kind, body []byte, now time.Time) (chat.Prompt, error)
 }
 
 // maxResult bounds what a pooled result keeps, in bytes.
@@ -43,22 +50,42 @@ func (m *model) done(r *encoder.Result) {
 
 // encode renders a body and puts into r what its prompt comes to. special is for
 // completions that do not say themselves how they begin.
-func (m *model) encode(r *encoder.Result, kind prompt.Kind, body []byte, seed block.Seed, special bool, now time.Time) error {
-	text, err := m.template.Render(kind, body, now)
+func (m *model) encode(r *encoder.Result, kind prompt.Kind, body []byte, scanned *prompt.Body, seed block.Seed, special bool, now time.Time) error {
+	text, err := m.text(kind, body, scanned, special, now)
 	if err != nil {
 		return err
 	}
-	if kind == prompt.Completion {
-		text.AddSpecial = special
-	}
 	return m.encoder.EncodeText(r, text, seed)
 }
+
+// text returns the text of a body's prompt.
+func (m *model) text(kind prompt.Kind, body []byte, scanned *prompt.Body, special bool, now time.Time) (chat.Prompt, error) {
+	if kind != prompt.Completion {
+		if m.template == nil {
+			return chat.Prompt{}, m.noChats
+		}
+		return m.template.Render(kind, body, now.In(m.zone))
+	}
+	if scanned.HasMedia {
+		return chat.Prompt{}, errEmbeds
+	}
+	text, err := chat.Completion(body, scanned.Start, scanned.End)
+	if scanned.Features&prompt.HasSpecial == 0 { // the body does not say
+		text.AddSpecial = special
+	}
+	return text, err
+}
+
+var (
+	errNoTemplate = &chat.Error{Code: "no_template", Msg: "the model has no chat template"}
+	errEmbeds     = &chat.Error{Code: chat.CodeRequest, Msg: "the prompt is more than text"}
+)
 
 // fill fills in a prompt.
 func (m *model) fill(p *extproc.Prompt, now time.Time) error {
 	r := m.result()
 	defer m.done(r)
-	if err := m.encode(r, p.Kind, p.Body, p.Seed, m.gate.Special(), now); err != nil {
+	if err := m.encode(r, p.Kind, p.Body, p.Scanned, p.Seed, m.gate.Special(), now); err != nil {
 		return err
 	}
 	p.Source, p.Tokens, p.Partial = extproc.InProcess, r.Tokens, !r.Whole
@@ -68,9 +95,18 @@ func (m *model) fill(p *extproc.Prompt, now time.Time) error {
 
 // local renders cases as the gate wants it.
 func (m *model) local(now time.Time) parity.Local {
+	var scanned prompt.Body
 	return func(c *parity.Case, special bool) (ids []uint32, partial, ok bool) {
+		body := c.Body
+		if err := scanned.Scan(c.Kind, body); err != nil {
+			// Canned requests name no model: engines have it by many names.
+			body = append([]byte(`{"model":"-",`), body[1:]...)
+			if scanned.Scan(c.Kind, body) != nil {
+				return nil, false, false
+			}
+		}
 		r := &encoder.Result{WantIDs: true}
-		if err := m.encode(r, c.Kind, c.Body, 0, special, now); err != nil {
+		if err := m.encode(r, c.Kind, body, &scanned, 0, special, now); err != nil {
 			return nil, false, false
 		}
 		return r.IDs, !r.Whole, true

@@ -7,12 +7,15 @@ import (
 	"strings"
 
 	"github.com/warmpath/warmpath/pkg/modelfiles"
+	"github.com/warmpath/warmpath/pkg/prompt/chat"
 )
 
 // tokenizerConfig is what of a tokenizer_config.json is about templates.
 type tokenizerConfig struct {
 	tokens   map[string]string // strings for the template, by name: bos_token and the like
 	template string
+
+	noTemplate error // why there is a template and none that can be used
 }
 
 // readConfig reads a tokenizer_config.json. Nil data is an empty one.
@@ -38,9 +41,9 @@ func readConfig(data []byte) (c tokenizerConfig, err error) {
 		return c, errors.New("tokenizer_config.json: split_special_tokens is not supported")
 	}
 	if raw := fields["chat_template"]; raw != nil {
-		c.template, err = templateText(raw)
+		c.template, c.noTemplate = templateText(raw)
 	}
-	return c, err
+	return c, nil
 }
 
 // tokenText returns the text of a token, which is written as a string or as an
@@ -80,13 +83,17 @@ func templateText(raw json.RawMessage) (string, error) {
 		for _, one := range list {
 			if one.Name == "default" {
 				if len(list) > 1 {
-					return "", errors.New("tokenizer_config.json: several chat templates are not supported: the engine chooses one by what is in the request; set chatTemplate.file")
+					return "", unsupportedTemplate("several chat templates are not supported: the engine chooses one by what is in the request; set chatTemplate.file")
 				}
 				return one.Template, nil
 			}
 		}
 	}
-	return "", errors.New("tokenizer_config.json: chat_template is no text")
+	return "", unsupportedTemplate("chat_template is no text")
+}
+
+func unsupportedTemplate(msg string) error {
+	return &chat.Error{Code: chat.CodeTemplate, Msg: "tokenizer_config.json: " + msg}
 }
 
 // templateOf returns the chat template of a model: the file that takes its place,

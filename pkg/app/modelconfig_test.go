@@ -22,7 +22,7 @@ func TestReadConfig(t *testing.T) {
 		`{"chat_template":"a\nb"}`: "a\nb",
 		`{"chat_template":[{"name":"default","template":"d"}]}`: "d",
 	} {
-		if c, err := readConfig([]byte(text)); err != nil || c.template != want {
+		if c, err := readConfig([]byte(text)); err != nil || c.noTemplate != nil || c.template != want {
 			t.Errorf("%s: %q, %v", text, c.template, err)
 		}
 	}
@@ -36,7 +36,11 @@ func TestReadConfig(t *testing.T) {
 		`{"chat_template":[{"name":"default","template":"d"},{"name":"tool_use","template":"d"}]}`: "set chatTemplate.file",
 		`{"split_special_tokens":true}`:                                                            "split_special_tokens",
 	} {
-		if _, err := readConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		c, err := readConfig([]byte(text))
+		if err == nil {
+			err = c.noTemplate
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/block"
@@ -15,46 +14,36 @@ import (
 )
 
 // configureInProcess builds the part that turns prompts into chains here.
-func configureInProcess(spec *v1alpha1.InProcessSpec, layout block.Layout, engines engineAsker, log *slog.Logger) (*inProcess, error) {
+func configureInProcess(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, engines engineAsker, log *slog.Logger) (*inProcess, error) {
+	spec := &policy.Tokenizer.InProcess
 	source, err := modelSource(&spec.Source)
 	if err != nil {
 		return nil, err
 	}
-	zone, err := time.LoadLocation(spec.TimeZone)
+	b, err := newBuilder(policy, layout)
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer: time zone: %w", err)
+		return nil, err
 	}
-	special := map[v1alpha1.AddSpecialTokens]parity.Special{
-		v1alpha1.SpecialAuto:   parity.SpecialAuto,
-		v1alpha1.SpecialAlways: parity.SpecialAlways,
-		v1alpha1.SpecialNever:  parity.SpecialNever,
-	}[spec.AddSpecialTokens]
-	policy := map[v1alpha1.ParityPolicy]parity.Policy{
-		v1alpha1.ParityWhenAvailable: parity.WhenAvailable,
-		v1alpha1.ParityRequired:      parity.Required,
-		v1alpha1.ParityOff:           parity.Off,
-	}[spec.Parity.Policy]
-	// Dynamo's frontend adds no special tokens to texts, vLLM does.
-	usual := special == parity.SpecialAlways || special == parity.SpecialAuto && spec.Source.Dynamo == nil
 	every := *spec.Parity.SampleEvery
-	if policy == parity.Off {
+	if b.policy == parity.Off {
 		every = 0
 	}
-	b := &builder{
-		layout: layout, templateFile: spec.TemplateFile, zone: zone, memoBytes: spec.MemoBytes,
-		gate: func() *parity.Gate { return parity.NewGate(policy, usual) },
-	}
-	p := newInProcess(inProcessConfig{
+	cfg := inProcessConfig{
 		Source: source, Build: b.build, Engines: engines, Layout: layout,
-		Special: special, Policy: policy,
+		Special: map[v1alpha1.AddSpecialTokens]parity.Special{
+			v1alpha1.SpecialAuto:   parity.SpecialAuto,
+			v1alpha1.SpecialAlways: parity.SpecialAlways,
+			v1alpha1.SpecialNever:  parity.SpecialNever,
+		}[spec.AddSpecialTokens],
+		Policy:  b.policy,
 		Sampler: parity.NewSampler(every, spec.Parity.SampleInterval.Duration),
 		Recheck: spec.Parity.RecheckInterval.Duration,
 		Log:     log,
-	})
-	if d := spec.Source.Directory; d != nil {
-		p.cfg.Poll = d.PollInterval.Duration
 	}
-	return p, nil
+	if d := spec.Source.Directory; d != nil {
+		cfg.Poll = d.PollInterval.Duration
+	}
+	return newInProcess(cfg), nil
 }
 
 func modelSource(spec *v1alpha1.ModelSourceSpec) (modelfiles.Source, error) {

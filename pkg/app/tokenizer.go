@@ -25,7 +25,8 @@ type promptTokens struct {
 
 // newPromptTokens returns what turns prompts into chains, or nil when that is turned
 // off.
-func newPromptTokens(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *pick.Picker, log *slog.Logger) (*promptTokens, error) {
+func newPromptTokens(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, picker *pick.Picker, log *slog.Logger) (*promptTokens, error) {
+	spec := &policy.Tokenizer
 	if spec.Disabled {
 		return nil, nil
 	}
@@ -48,7 +49,7 @@ func newPromptTokens(spec *v1alpha1.TokenizerSpec, layout block.Layout, picker *
 	}
 	t := &promptTokens{Client: client, layout: layout}
 	if spec.InProcess.Enabled() {
-		if t.inProcess, err = configureInProcess(&spec.InProcess, layout, client, log); err != nil {
+		if t.inProcess, err = configureInProcess(policy, layout, client, log); err != nil {
 			return nil, err
 		}
 	}

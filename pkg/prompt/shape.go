@@ -12,6 +12,8 @@ const (
 	HasReasoning
 	// HasOptions is a request with fields for the template or the tokenizer.
 	HasOptions
+	// HasSpecial is a request that says whether the tokenizer adds its own tokens.
+	HasSpecial
 )
 
 // topFeature returns what a key of the body says.
@@ -20,8 +22,10 @@ func topFeature(key []byte) Features {
 	case "tools", "functions":
 		return HasTools
 	case "chat_template", "chat_template_kwargs", "documents", "reasoning_effort", "add_generation_prompt",
-		"continue_final_message", "add_special_tokens", "truncate_prompt_tokens", "echo", "response_format":
+		"continue_final_message", "truncate_prompt_tokens", "echo", "response_format":
 		return HasOptions
+	case "add_special_tokens":
+		return HasOptions | HasSpecial
 	default:
 		return 0
 	}

@@ -16,7 +16,7 @@ func TestFeatures(t *testing.T) {
 		`{"model":"m","messages":[{"role":"a"}],"chat_template_kwargs":{"tools":1}}`:                                   HasOptions,
 		`{"model":"m","messages":[{"role":"a","tools":1}],"nvext":{"tools":1},"metadata":{"tools":[{"reasoning":1}]}}`: 0,
 		`{"documents":[],"model":"m","messages":[{"thinking":"x"}],"functions":[]}`:                                    HasOptions | HasTools | HasReasoning,
-		`{"model":"m","prompt":"a","add_special_tokens":false}`:                                                        HasOptions,
+		`{"model":"m","prompt":"a","add_special_tokens":false}`:                                                        HasOptions | HasSpecial,
 	} {
 		kind := Chat
 		if strings.Contains(body, `"prompt"`) {
