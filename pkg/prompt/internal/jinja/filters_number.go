@@ -32,7 +32,7 @@ func toInt(_ *machine, v Value, a *args) (Value, *Error) {
 	default:
 		return def, nil
 	}
-	s := strip(v.str())
+	s := Strip(v.str())
 	if !ascii(s) || strings.Contains(s, "_") {
 		return Undefined, refused("int of unusual characters")
 	}
@@ -50,8 +50,6 @@ func toInt(_ *machine, v Value, a *args) (Value, *Error) {
 	}
 	return floatToInt(f, def)
 }
-
-func strip(s string) string { return lstrip(rstrip(s)) }
 
 func floatToInt(f float64, def Value) (Value, *Error) {
 	switch {
@@ -96,7 +94,7 @@ func toFloat(_ *machine, v Value, a *args) (Value, *Error) {
 	case KindUndefined:
 		return Undefined, raised("float of something undefined")
 	case KindString:
-		f, ok, err := parseFloat(strip(v.str()))
+		f, ok, err := parseFloat(Strip(v.str()))
 		if err != nil || ok {
 			return Float(f), err
 		}

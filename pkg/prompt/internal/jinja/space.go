@@ -43,3 +43,9 @@ func rstrip(s string) string {
 	}
 	return s
 }
+
+// Strip is Python's str.strip.
+func Strip(s string) string { return lstrip(rstrip(s)) }
+
+// LeftStrip is Python's str.lstrip.
+func LeftStrip(s string) string { return lstrip(s) }
