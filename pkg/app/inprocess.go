@@ -273,27 +273,38 @@ func (k *keeper) latest() *model {
 	return k.current.Load()
 }
 
-// check compares the latest model with the engines, and takes it into use if that
-// is no step back.
+// check compares with the engines, and takes a candidate into use if that is no
+// step back.
 func (k *keeper) check(ctx context.Context) {
-	m := k.latest()
+	now := k.current.Load()
 	waits := ""
 	if k.cfg.Policy != parity.Off {
-		reports := k.ask(ctx, m)
+		reports := k.judge(ctx, k.latest())
+		if k.latest() != now {
+			k.judge(ctx, now) // it may have become the worse one
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		k.tell(m.gate.Checked(reports))
-		k.plan(m, reports)
+		k.plan(k.latest(), reports)
 		if len(reports) == 0 {
 			waits = "no engine to compare with yet"
 		}
 	}
-	if k.candidate != nil && (m.gate.AnyOpen() || !k.current.Load().gate.AnyOpen()) {
-		k.current.Store(m)
+	if k.candidate != nil && k.candidate.gate.Covers(now.gate) {
+		k.current.Store(k.candidate)
 		k.candidate = nil
 	}
 	k.waitFor(waits)
+}
+
+// judge compares one model with the engines.
+func (k *keeper) judge(ctx context.Context, m *model) []parity.Report {
+	reports := k.ask(ctx, m)
+	if ctx.Err() == nil {
+		k.tell(m.gate.Checked(reports))
+	}
+	return reports
 }
 
 // maxEngines are asked in one comparison.

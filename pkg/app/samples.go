@@ -51,13 +51,13 @@ func (p *inProcess) compare(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case s := <-p.samples:
-			p.judge(ctx, s)
+			p.inspect(ctx, s)
 		}
 	}
 }
 
-// judge compares one sample.
-func (p *inProcess) judge(ctx context.Context, s *sample) {
+// inspect compares one sample.
+func (p *inProcess) inspect(ctx context.Context, s *sample) {
 	if p.current.Load() != s.model {
 		return // about files that are not in use any more
 	}

@@ -98,14 +98,15 @@ func NewGate(policy Policy, special bool) *Gate {
 // Open says whether prompts of a shape may be rendered in process now.
 func (g *Gate) Open(s Shape) bool { return g.open[s].Load() }
 
-// AnyOpen says whether any may.
-func (g *Gate) AnyOpen() bool {
+// Covers says whether all that another gate lets through passes here, too, but
+// for media, about which only live traffic tells.
+func (g *Gate) Covers(other *Gate) bool {
 	for s := range g.open {
-		if g.open[s].Load() {
-			return true
+		if Shape(s) != ChatMedia && other.open[s].Load() && !g.open[s].Load() {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // Special says whether completions get the tokens that the tokenizer adds by

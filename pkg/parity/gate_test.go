@@ -252,16 +252,39 @@ func TestLiveAgreement(t *testing.T) {
 
 func TestDiffers(t *testing.T) {
 	g := NewGate(WhenAvailable, true)
-	if g.Differs() || g.AnyOpen() {
+	if g.Differs() {
 		t.Error("something is known from the start")
 	}
 	check(g, except(agreeing(true), ChatTools, broken))
-	if !g.Differs() || !g.AnyOpen() || g.State(ChatTools) != Mismatch || g.State(Chat) != Verified {
+	if !g.Differs() || g.State(ChatTools) != Mismatch || g.State(Chat) != Verified {
 		t.Error("tools do not differ")
 	}
 	check(g, agreeing(true))
 	if g.Differs() {
 		t.Error("they still do")
+	}
+}
+
+func TestCovers(t *testing.T) {
+	none, all, most := NewGate(WhenAvailable, true), NewGate(WhenAvailable, true), NewGate(WhenAvailable, true)
+	check(all, agreeing(true))
+	for range enough {
+		all.Live("e", Result{Case: live(ChatMedia, "image"), Outcome: Agree})
+	}
+	check(most, except(agreeing(true), ChatTools, broken))
+	fresh := NewGate(WhenAvailable, true)
+	check(fresh, agreeing(true))
+	for name, tc := range map[string]struct {
+		a, b *Gate
+		want bool
+	}{
+		"none none": {none, none, true}, "all none": {all, none, true}, "none most": {none, most, false},
+		"most all": {most, all, false}, "all most": {all, most, true}, "all all": {all, all, true},
+		"all but media": {fresh, all, true},
+	} {
+		if got := tc.a.Covers(tc.b); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
 
