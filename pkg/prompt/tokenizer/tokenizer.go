@@ -15,6 +15,7 @@ type Tokenizer struct {
 	pretokenizer pretokenizer
 	model        *bpe.Model
 	vocab        keptVocabulary
+	chunks       chunks
 	size         int // of the vocabulary with added tokens
 
 	prefix, suffix []uint32
@@ -142,6 +143,9 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 		text = view(s.mended)
 	}
 	text = t.normalizer.apply(text, s)
+	if !t.chunks.none() {
+		return t.chunked(dst, text, s)
+	}
 	if t.added.joint || t.added.set == nil {
 		return t.words(dst, text, 0, first, s)
 	}
