@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"time"
@@ -95,22 +96,29 @@ func (m *model) fill(p *extproc.Prompt, now time.Time) error {
 
 // local renders cases as the gate wants it.
 func (m *model) local(now time.Time) parity.Local {
-	var scanned prompt.Body
 	return func(c *parity.Case, special bool) (ids []uint32, partial, ok bool) {
-		body := c.Body
-		if err := scanned.Scan(c.Kind, body); err != nil {
-			// Canned requests name no model: engines have it by many names.
-			body = append([]byte(`{"model":"-",`), body[1:]...)
-			if scanned.Scan(c.Kind, body) != nil {
-				return nil, false, false
-			}
-		}
 		r := &encoder.Result{WantIDs: true}
-		if err := m.encode(r, c.Kind, body, &scanned, 0, special, now); err != nil {
+		if err := m.encodeUnscanned(r, c.Kind, c.Body, special, now); err != nil {
 			return nil, false, false
 		}
 		return r.IDs, !r.Whole, true
 	}
+}
+
+// encodeUnscanned is encode of a body that nobody has looked into yet. One that
+// names no model is fine: engines have theirs by many names.
+func (m *model) encodeUnscanned(r *encoder.Result, kind prompt.Kind, body []byte, special bool, now time.Time) error {
+	var scanned prompt.Body
+	err := scanned.Scan(kind, body)
+	if e, ok := errors.AsType[*prompt.Error](err); ok && e.Code == prompt.CodeMissingModel {
+		at := bytes.IndexByte(body, '{') + 1
+		body = append([]byte(`{"model":"-",`), body[at:]...)
+		err = scanned.Scan(kind, body)
+	}
+	if err != nil {
+		return err
+	}
+	return m.encode(r, kind, body, &scanned, 0, special, now)
 }
 
 // reasonOf returns a metric label for an error of encode.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -136,8 +135,13 @@ func (b *builder) addTemplate(m *model, f *modelfiles.Files, config *tokenizerCo
 	return nil
 }
 
-func loadTiktoken(*modelfiles.Files) (*tokenizer.Tokenizer, error) {
-	return nil, errors.New("not yet")
+// loadTiktoken loads a tokenizer that comes as ranks, as Kimi's does.
+func loadTiktoken(f *modelfiles.Files) (*tokenizer.Tokenizer, error) {
+	config, err := tokenizer.ReadTiktokenConfig(f.Config)
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.LoadTiktoken(f.Tiktoken, config)
 }
 
 // noTemplate is the template of an encoder that gets texts alone.
