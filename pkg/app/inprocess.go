@@ -227,7 +227,7 @@ func (p *inProcess) fetch(ctx context.Context) (*model, error) {
 	p.failure = ""
 	p.mu.Unlock()
 	p.cfg.Log.Info("the model's files are loaded", "source", m.source, "revision", m.revision, "verified", files.Verified,
-		"took", time.Since(start).Round(time.Millisecond))
+		"took", time.Since(start).Round(time.Millisecond).String())
 	if m.noChats != nil {
 		p.cfg.Log.Warn("chats cannot be rendered in process; engines are asked for them", "error", m.noChats)
 	}
@@ -302,7 +302,7 @@ func (k *keeper) check(ctx context.Context) {
 func (k *keeper) judge(ctx context.Context, m *model) []parity.Report {
 	reports := k.ask(ctx, m)
 	if ctx.Err() == nil {
-		k.tell(m.gate.Checked(reports))
+		k.tell(m, m.gate.Checked(reports))
 	}
 	return reports
 }
@@ -397,20 +397,20 @@ func silent(r parity.Report) bool {
 }
 
 // tell logs what changed.
-func (p *inProcess) tell(changes []parity.Change) {
+func (p *inProcess) tell(m *model, changes []parity.Change) {
 	by := map[parity.State][]string{}
 	for _, c := range changes {
 		if c.To == parity.Mismatch && c.Why != nil && c.Shape != parity.Other {
 			p.cfg.Log.Warn("prompts come to other token ids here than in the engine, which is asked for them until they agree",
 				"shape", c.Shape.String(), "case", c.Why.Case, "engine", c.Why.Engine,
-				"token", c.Why.Diff.Token, "tokens_here", c.Why.Diff.Local, "tokens_engine", c.Why.Diff.Engine)
+				"token", c.Why.Diff.Token, "tokens_here", c.Why.Diff.Local, "tokens_engine", c.Why.Diff.Engine, "revision", m.revision)
 			continue
 		}
 		by[c.To] = append(by[c.To], c.Shape.String())
 	}
 	for _, state := range []parity.State{parity.Verified, parity.Unchecked, parity.Unverified} {
 		if len(by[state]) > 0 {
-			p.cfg.Log.Info("prompts and token ids in process", "state", state.String(), "shapes", by[state])
+			p.cfg.Log.Info("prompts and token ids in process", "state", state.String(), "shapes", by[state], "revision", m.revision)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (p *inProcess) inspect(ctx context.Context, s *sample) {
 		r.Outcome, r.Diff = parity.Differ, parity.Diff{Token: token, Local: s.tokens, Engine: len(ids)}
 	}
 	p.checks[originLive][r.Outcome].Add(1)
-	p.tell(s.model.gate.Live(url, r))
+	p.tell(s.model, s.model.gate.Live(url, r))
 	if r.Outcome == parity.Differ {
 		p.differed.Store(true)
 	}

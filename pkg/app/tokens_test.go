@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/warmpath/warmpath/internal/testmodels"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 	"github.com/warmpath/warmpath/pkg/simengine"
@@ -69,7 +70,7 @@ func source(name string) string { return `warmpath_prompts_total{source="` + nam
 // TestTokensInProcess with the whole picker and an engine that has the same files.
 func TestTokensInProcess(t *testing.T) {
 	dir := t.TempDir()
-	writeModel(t, dir, chatML)
+	testmodels.WriteSmall(t, dir, testmodels.ChatML)
 	r := start(t, inProcessSpec(dir, ""), startEngine(t, "agg-0", dir, ""))
 	r.waitReady(t)
 	for _, shape := range []string{"chat", "chat_options", "chat_reasoning", "chat_tools", "completion"} {
@@ -117,8 +118,8 @@ func TestTokensInProcess(t *testing.T) {
 // and asked for what differs alone. When it has the same template, all is well.
 func TestEngineWithAnotherTemplate(t *testing.T) {
 	here, there := t.TempDir(), t.TempDir()
-	writeModel(t, here, chatML)
-	writeModel(t, there, strings.Replace(chatML, "tojson", "tojson(indent=2)", 1))
+	testmodels.WriteSmall(t, here, testmodels.ChatML)
+	testmodels.WriteSmall(t, there, strings.Replace(testmodels.ChatML, "tojson", "tojson(indent=2)", 1))
 	r := start(t, inProcessSpec(here, ""), startEngine(t, "agg-0", there, ""))
 	r.waitReady(t)
 	r.waitMetric(t, state("chat_tools", "mismatch"), 1)
@@ -138,7 +139,7 @@ func TestEngineWithAnotherTemplate(t *testing.T) {
 		t.Errorf("log:\n%s", r.log)
 	}
 	// The picker gets the engine's template.
-	writeModel(t, here, strings.Replace(chatML, "tojson", "tojson(indent=2)", 1))
+	testmodels.WriteSmall(t, here, strings.Replace(testmodels.ChatML, "tojson", "tojson(indent=2)", 1))
 	r.waitMetric(t, state("chat_tools", "verified"), 1)
 	r.ask(t, chatPath, tools)
 	if got := r.metric(t, source("in_process")); got != 2 {
@@ -150,8 +151,8 @@ func TestEngineWithAnotherTemplate(t *testing.T) {
 // there are good ones.
 func TestBrokenFiles(t *testing.T) {
 	good, dir := t.TempDir(), t.TempDir()
-	writeModel(t, good, chatML)
-	writeModel(t, dir, chatML)
+	testmodels.WriteSmall(t, good, testmodels.ChatML)
+	testmodels.WriteSmall(t, dir, testmodels.ChatML)
 	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +185,7 @@ func TestBrokenFiles(t *testing.T) {
 // tell, so the next request finds the blocks of the first.
 func TestChainsMeetEvents(t *testing.T) {
 	dir := t.TempDir()
-	writeModel(t, dir, chatML)
+	testmodels.WriteSmall(t, dir, testmodels.ChatML)
 	ns := startNATS(t, 0)
 	line := startEngine(t, "agg-0", dir, ns.ClientURL())
 	spec := strings.Replace(inProcessSpec(dir, ""), noEvents, `eventPlane: {speculationTTL: 0s, nats: {url: "`+ns.ClientURL()+`", namespace: ns}}`, 1)

@@ -1,4 +1,4 @@
-package app
+package testmodels
 
 import (
 	"encoding/json"
@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// chatML is a chat template with system text, tools, reasoning and an option.
-const chatML = `{%- if tools %}<|im_start|>tools
+// ChatML is a chat template with system text, tools, reasoning and an option.
+const ChatML = `{%- if tools %}<|im_start|>tools
 {{ tools | tojson }}<|im_end|>
 {% endif %}
 {%- for m in messages %}<|im_start|>{{ m.role }}
@@ -19,10 +19,11 @@ const chatML = `{%- if tools %}<|im_start|>tools
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}`
 
-// writeModel writes the files of a small model into a folder: a token for every
-// byte, some merges, and a chat template.
-func writeModel(t *testing.T, dir, template string) {
-	t.Helper()
+// WriteSmall writes the files of a small model into a folder: a token for every
+// byte, some merges, a beginning of sequence, and a chat template. Each file
+// appears whole, so that a program that reads them may be running.
+func WriteSmall(tb testing.TB, dir, template string) {
+	tb.Helper()
 	// The alphabet of byte-level models: printable bytes stand for themselves, the
 	// others for characters from U+0100 on.
 	vocab := map[string]int{}
@@ -53,18 +54,18 @@ func writeModel(t *testing.T, dir, template string) {
 	write := func(name string, v any) {
 		data, err := json.Marshal(v)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		next := filepath.Join(dir, name+".next")
 		if err := os.WriteFile(next, data, 0o600); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err := os.Rename(next, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	write("tokenizer.json", map[string]any{
 		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": nil,
