@@ -31,7 +31,7 @@ func WriteSmall(tb testing.TB, dir, template string) {
 	var alphabet [256]string
 	for b := range 256 {
 		r := rune(b)
-		if !(b >= '!' && b <= '~' || b >= 0xa1 && b <= 0xac || b >= 0xae) {
+		if b < '!' || b > '~' && b < 0xa1 || b == 0xad {
 			r = next
 			next++
 		}

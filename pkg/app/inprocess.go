@@ -208,13 +208,11 @@ func (p *inProcess) fetch(ctx context.Context) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	for what, err := range map[string]error{
-		"the hub cannot be asked for the model's files; those of the last time are used": files.Stale,
-		"the model's files cannot be cached":                                             files.CacheError,
-	} {
-		if err != nil {
-			p.cfg.Log.Warn(what, "error", err)
-		}
+	if files.Stale != nil {
+		p.cfg.Log.Warn("the hub cannot be asked for the model's files; those of the last time are used", "error", files.Stale)
+	}
+	if files.CacheError != nil {
+		p.cfg.Log.Warn("the model's files cannot be kept in the cache", "error", files.CacheError)
 	}
 	m, err := p.cfg.Build(files)
 	if err != nil {
@@ -241,11 +239,11 @@ func (p *inProcess) failed(err error) {
 	p.failure = err.Error()
 	p.mu.Unlock()
 	if !again {
-		rest := "engines are asked for token ids"
+		meanwhile := "engines are asked for token ids"
 		if p.current.Load() != nil {
-			rest = "those that are loaded stay in use"
+			meanwhile = "those that are loaded stay in use"
 		}
-		p.cfg.Log.Warn("the model's files cannot be loaded; "+rest, "error", err)
+		p.cfg.Log.Warn("the model's files cannot be loaded", "error", err, "meanwhile", meanwhile)
 	}
 	p.waitFor("")
 }

@@ -108,7 +108,7 @@ func (b *builder) build(f *modelfiles.Files) (*model, error) {
 }
 
 // addTemplate adds the chat template to a model. One that is not supported keeps
-// chats out, and nothing else; the error is of a file that cannot be read.
+// chats out and nothing else. The error is of a file that cannot be read.
 func (b *builder) addTemplate(m *model, f *modelfiles.Files, config *tokenizerConfig) error {
 	source, err := templateOf(f, config, b.templateFile)
 	if err != nil {
@@ -117,22 +117,26 @@ func (b *builder) addTemplate(m *model, f *modelfiles.Files, config *tokenizerCo
 	if b.templateFile != "" { // another version whenever it changes
 		sum := sha256.Sum256([]byte(source))
 		m.revision += " template:" + hex.EncodeToString(sum[:8])
-	} else if m.noChats = config.noTemplate; m.noChats != nil {
-		return nil
 	}
-	if source == "" {
-		m.noChats = errNoTemplate
-		return nil
+	m.template, m.noChats = b.compile(source, config)
+	return nil
+}
+
+// compile makes a chat template ready, or says why it cannot be used.
+func (b *builder) compile(source string, config *tokenizerConfig) (template, error) {
+	switch {
+	case source == "" && config.noTemplate != nil:
+		return nil, config.noTemplate
+	case source == "":
+		return nil, errNoTemplate
 	}
 	options := b.options
 	options.Tokens = config.tokens
-	compiled, err := chat.Compile(source, options)
+	t, err := chat.Compile(source, options)
 	if err != nil {
-		m.noChats = err
-		return nil
+		return nil, err // not t: a nil of its type would not be nil here
 	}
-	m.template = compiled
-	return nil
+	return t, nil
 }
 
 // loadTiktoken loads a tokenizer that comes as ranks, as Kimi's does.
