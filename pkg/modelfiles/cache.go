@@ -134,7 +134,8 @@ func (c *cache) store(revision, commit string, f *Files, tiktoken string) error 
 	return c.point(revision, commit)
 }
 
-// prune keeps the commits that were written last.
+// prune keeps the commits that were written last, and drops those that a dead
+// process left without a manifest.
 func (c *cache) prune() {
 	type held struct {
 		dir string
@@ -144,8 +145,13 @@ func (c *cache) prune() {
 	entries, _ := os.ReadDir(c.dir) // what cannot be read cannot be pruned
 	for _, e := range entries {
 		dir := filepath.Join(c.dir, e.Name())
-		if info, err := os.Stat(filepath.Join(dir, manifestName)); err == nil && isCommit(e.Name()) {
+		if !isCommit(e.Name()) {
+			continue
+		}
+		if info, err := os.Stat(filepath.Join(dir, manifestName)); err == nil {
 			commits = append(commits, held{dir, info.ModTime()})
+		} else if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > partialLife {
+			_ = os.RemoveAll(dir) // tried again next time
 		}
 	}
 	slices.SortFunc(commits, func(a, b held) int { return b.at.Compare(a.at) })

@@ -56,7 +56,8 @@ func checksumOf(etag string) checksum {
 // check compares. A SHA-1 may be git's, over a header and the content, or, from
 // other servers than Hugging Face's, over the content alone.
 func (c checksum) check(data []byte) error {
-	want, got := string(c), ""
+	want := string(c)
+	var got string
 	switch len(c) {
 	case 0:
 		return nil

@@ -107,7 +107,7 @@ func (d *Directory) limit() int64 {
 // folder returns the folder that the files are in now.
 func (d *Directory) folder() (string, error) {
 	snapshots := filepath.Join(d.Path, "snapshots")
-	if info, err := os.Stat(snapshots); err != nil || !info.IsDir() {
+	if !isFolder(snapshots) {
 		return d.Path, nil
 	}
 	revision := d.Revision
@@ -131,6 +131,11 @@ func (d *Directory) folder() (string, error) {
 		}
 	}
 	return filepath.Join(snapshots, commit), nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // tiktokenIn returns the name of the file with ranks that a folder holds, or

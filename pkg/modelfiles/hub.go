@@ -19,6 +19,10 @@ type Hub struct {
 	busy  chan struct{} // one fetch at a time: the next finds the cache filled
 }
 
+// attemptsWhenHeld is how often a hub that is down is asked when the cache holds
+// what the revision was last: a start should not wait for long.
+const attemptsWhenHeld = 2
+
 // NewHub returns a source. It asks nobody yet.
 func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg = cfg.withDefaults()
@@ -34,9 +38,10 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 }
 
 // Fetch returns the files of the revision. A commit that the cache holds whole
-// is not asked for. When the hub is down, the last commit known for the revision
-// is returned, with [Files.Stale] set; errors that a retry would not help
-// ([Unauthorized], [NotFound], ...) are returned in any case.
+// is not asked for. When the hub is down, or too slow for the deadline of ctx, the
+// last commit known for the revision is returned, with [Files.Stale] set; errors
+// that a retry would not help ([Unauthorized], [NotFound], ...) are returned in
+// any case.
 func (h *Hub) Fetch(ctx context.Context) (*Files, error) {
 	select {
 	case h.busy <- struct{}{}:
@@ -53,30 +58,26 @@ func (h *Hub) Fetch(ctx context.Context) (*Files, error) {
 }
 
 func (h *Hub) fetch(ctx context.Context) (*Files, error) {
-	known := h.known()
+	held := h.load(h.known())
+	if held != nil && (h.cfg.Offline || isCommit(h.cfg.Revision)) {
+		return held, nil
+	}
 	if h.cfg.Offline {
-		if f := h.load(known); f != nil {
-			return f, nil
-		}
 		return nil, &Error{
 			Code: Offline, Msg: "the cache does not hold this revision whole",
 			Fix: "fetch once with offline off and the same cache folder, or name a commit that was fetched",
 		}
 	}
-	if isCommit(h.cfg.Revision) {
-		if f := h.load(known); f != nil {
-			return f, nil
-		}
+	n := h.cfg.Net
+	if held != nil {
+		n.Attempts = min(n.Attempts, attemptsWhenHeld)
 	}
-	f, err := h.ask(ctx)
-	if CodeOf(err) != Unavailable {
-		return f, err
+	f, err := h.ask(ctx, n)
+	if held != nil && (CodeOf(err) == Unavailable || errors.Is(err, context.DeadlineExceeded)) {
+		held.Stale = from(err, h.cfg.name())
+		return held, nil
 	}
-	if f := h.load(known); f != nil {
-		f.Stale = from(err, h.cfg.name())
-		return f, nil
-	}
-	return nil, err
+	return f, err
 }
 
 // known returns the commit that the revision is, as far as is known here.
@@ -96,12 +97,12 @@ func (h *Hub) load(commit string) *Files {
 }
 
 // ask asks the hub, and fills the cache.
-func (h *Hub) ask(ctx context.Context) (*Files, error) {
+func (h *Hub) ask(ctx context.Context, n Net) (*Files, error) {
 	token, err := h.cfg.token()
 	if err != nil {
 		return nil, err
 	}
-	r, done := newRequester(h.cfg.Net, h.home, token, true)
+	r, done := newRequester(n, h.home, token, true)
 	defer done()
 	commit := h.cfg.Revision
 	if !isCommit(commit) {
@@ -125,7 +126,7 @@ func (h *Hub) ask(ctx context.Context) (*Files, error) {
 
 // resolve asks which commit the revision is.
 func (h *Hub) resolve(ctx context.Context, r *requester) (commit string, err error) {
-	err = h.cfg.Net.retry(ctx, func() error {
+	err = r.net.retry(ctx, func() error {
 		answer, err := r.send(ctx, http.MethodHead, h.file(h.cfg.Revision, nameConfig), 0)
 		if err != nil {
 			return err

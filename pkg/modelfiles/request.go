@@ -2,6 +2,7 @@ package modelfiles
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/url"
@@ -24,11 +25,13 @@ const (
 // requester sends requests to one server, home. Elsewhere it goes only where a
 // hub sends it, and without the token.
 type requester struct {
-	net    Net
-	client *http.Client
-	home   *url.URL
-	token  string // empty: none
-	follow bool   // redirects are followed, else they are an error
+	net Net
+	// Not a client: it follows redirects with more than is wanted, and its errors
+	// hold addresses.
+	transport http.RoundTripper
+	home      *url.URL
+	token     string // empty: none
+	follow    bool   // redirects are followed, else they are an error
 }
 
 // newRequester returns a requester, and what closes its connections.
@@ -45,11 +48,7 @@ func newRequester(n Net, home *url.URL, token string, follow bool) (*requester, 
 		}
 		transport, done = own, own.CloseIdleConnections
 	}
-	client := &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	return &requester{net: n, client: client, home: home, token: token, follow: follow}, done
+	return &requester{net: n, transport: transport, home: home, token: token, follow: follow}, done
 }
 
 // reply is an answer after redirects. Its body must be closed.
@@ -92,17 +91,17 @@ func (r *requester) send(ctx context.Context, method string, target *url.URL, fr
 			return bare(err)
 		},
 	}
-	// The token never comes back once another server was asked.
+	// Once another server was asked nothing is home's own any more.
 	token := r.token
+	answer.atHome = true
 	for range maxHops {
-		answer.atHome = sameServer(target, r.home)
-		if !answer.atHome {
+		if answer.atHome = answer.atHome && sameServer(target, r.home); !answer.atHome {
 			token = ""
 		}
 		resp, err := r.hop(ctx, method, target, token, from)
 		if err != nil {
 			answer.stop()
-			return nil, unavailable("does not answer", answer.why(err))
+			return nil, noAnswer(answer.why(err))
 		}
 		answer.alive()
 		answer.Response = resp
@@ -137,7 +136,7 @@ func (r *requester) hop(ctx context.Context, method string, target *url.URL, tok
 	if from > 0 {
 		req.Header.Set("Range", "bytes="+strconv.Itoa(from)+"-")
 	}
-	return r.client.Do(req)
+	return r.transport.RoundTrip(req)
 }
 
 // listen keeps what home says.
@@ -154,7 +153,7 @@ func (r *requester) next(at *url.URL, resp *http.Response) (*url.URL, error) {
 	if !r.follow {
 		return nil, &Error{Code: BadAnswer, Msg: "is redirected, which a worker never does", Fix: "check the address"}
 	}
-	// Not resp.Location: its error holds the address.
+	// The error of a wrong address would hold it.
 	next, err := at.Parse(resp.Header.Get("Location"))
 	if err != nil || resp.Header.Get("Location") == "" || next.Host == "" {
 		return nil, &Error{Code: BadAnswer, Msg: "is redirected to what is no address", Fix: "check the hub's address"}
@@ -185,6 +184,16 @@ func port(u *url.URL) string {
 		return p
 	}
 	return map[string]string{"http": "80", "https": "443"}[u.Scheme]
+}
+
+// noAnswer is a request without an answer. A certificate does not get better.
+func noAnswer(err error) *Error {
+	e := unavailable("does not answer", err)
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		e.retry = false
+		e.Fix = "give the picker the authority that signed it, in a file named by SSL_CERT_FILE"
+	}
+	return e
 }
 
 // unavailable is a failure that may pass.

@@ -36,7 +36,10 @@ func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	if len(cfg.Cards) == 0 {
 		return nil, &Error{Code: BadConfig, Source: "worker", Msg: "no model card is given", Fix: "wait for a worker, or name its card"}
 	}
-	for _, c := range cfg.Cards[1:] {
+	for _, c := range cfg.Cards {
+		if (c.Tokenizer == nil) == (c.Tiktoken == nil) {
+			return nil, &Error{Code: BadConfig, Source: "worker", Msg: "a model card must name one tokenizer", Fix: "take what ParseCard returns"}
+		}
 		if name := cfg.Cards[0].differs(c); name != "" {
 			return nil, &Error{
 				Code: Conflict, Source: "workers", File: name, Msg: "is not the same for all",
@@ -120,7 +123,18 @@ func (w *Worker) Fetch(ctx context.Context) (*Files, error) {
 	if len(failed) == 1 {
 		return nil, failed[0]
 	}
-	return nil, &Error{Code: CodeOf(failed[len(failed)-1]), Source: "workers", Msg: "none gives its files", Err: errors.Join(failed...)}
+	return nil, &Error{Code: worst(failed), Source: "workers", Msg: "none gives its files", Err: errors.Join(failed...)}
+}
+
+// worst returns the code of the first error that does not pass by itself, or else
+// of the last.
+func worst(errs []error) Code {
+	for _, err := range errs {
+		if code := CodeOf(err); code != Unavailable && code != NotFound {
+			return code
+		}
+	}
+	return CodeOf(errs[len(errs)-1])
 }
 
 // source names a worker by the server that its tokenizer is at.
