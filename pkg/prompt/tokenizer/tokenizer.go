@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/warmpath/warmpath/pkg/prompt/tokenizer/internal/bpe"
+	"github.com/warmpath/warmpath/pkg/prompt/tokenizer/internal/pretok"
 )
 
 // Tokenizer turns text into token ids. It is safe for concurrent use.
@@ -15,8 +16,8 @@ type Tokenizer struct {
 	pretokenizer pretokenizer
 	model        *bpe.Model
 	vocab        keptVocabulary
-	chunks       chunks
-	size         int // of the vocabulary with added tokens
+	chunked      bool // see TiktokenConfig.Chunked
+	size         int  // of the vocabulary with added tokens
 
 	prefix, suffix []uint32
 
@@ -115,11 +116,10 @@ func (t *Tokenizer) encode(dst []uint32, text string, from int, segment bool, s 
 		text, segment = view(s.mended), false
 	}
 	at, next := from, from
-	for at < len(text) {
+	for {
 		f, ok := t.added.find(text, at, next)
 		if !ok {
-			dst = t.gap(dst, text[at:], at == 0, s)
-			break
+			return t.gap(dst, text[at:], at == 0, s), size
 		}
 		if at < f.start {
 			dst = t.gap(dst, text[at:f.start], at == 0, s)
@@ -132,25 +132,27 @@ func (t *Tokenizer) encode(dst []uint32, text string, from int, segment bool, s 
 			return dst, at
 		}
 	}
-	return dst, size
 }
 
 // gap encodes text between added tokens that were found in the raw text. first
 // says that it starts the whole text.
 func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uint32 {
+	if text == "" {
+		return dst
+	}
 	if !utf8.ValidString(text) {
 		s.mended = appendMended(s.mended[:0], text)
 		text = view(s.mended)
 	}
 	text = t.normalizer.apply(text, s)
-	if !t.chunks.none() {
-		return t.chunked(dst, text, s)
+	if t.chunked {
+		return t.chunks(dst, text, s)
 	}
 	if t.added.joint || t.added.set == nil {
 		return t.words(dst, text, 0, first, s)
 	}
 	at, next := 0, 0
-	for at < len(text) {
+	for {
 		f, ok := t.added.findMarked(t.added.set, text, at, next, true)
 		if !ok {
 			return t.words(dst, text[at:], 0, first && at == 0, s)
@@ -162,6 +164,16 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 			dst = append(dst, t.added.tokens[f.token].id)
 		}
 		at, next = f.end, f.next
+	}
+}
+
+// chunks encodes text chunk by chunk.
+func (t *Tokenizer) chunks(dst []uint32, text string, s *scratch) []uint32 {
+	for at, taken := 0, 0; at < len(text); {
+		var end int
+		end, taken = pretok.NextChunk(text, at, taken)
+		dst = t.words(dst, text[at:end], 0, false, s)
+		at = end
 	}
 	return dst
 }

@@ -98,6 +98,7 @@ type (
 		target     target
 		iter, test expr // test may be nil
 		body, none []stmt
+		lazy       bool // the test is run when its element is next
 		line       int
 	}
 	setStmt struct {

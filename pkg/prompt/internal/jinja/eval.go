@@ -199,7 +199,7 @@ func (x *dictExpr) eval(m *machine) (Value, *Error) {
 		if err != nil {
 			return Undefined, err
 		}
-		if !hashable(k) {
+		if !hashable(k, maxNesting) {
 			return Undefined, raised("a key of a dict cannot be hashed")
 		}
 		d.put(k, v)

@@ -269,6 +269,8 @@ func (p *parser) name(t token) (expr, *Error) {
 		}
 	case "lipsum", "self", "super":
 		return nil, unsupported(t.line, "unknown function "+t.text)
+	case "loop":
+		p.loopUse++
 	case "caller":
 		if p.macro != nil {
 			p.macro.callerID = p.variable(t.text)
