@@ -94,7 +94,7 @@ func (p *inProcess) tokenize(pr *extproc.Prompt) (reason string) {
 	if err := m.fill(pr, now); err != nil {
 		return p.refuse(reasonOf(err))
 	}
-	if p.cfg.Sampler.Take(now, false) {
+	if shape != parity.Other && p.cfg.Sampler.Take(now, false) {
 		p.offer(&sample{model: m, at: now, inProcess: true, chains: slices.Clone(pr.Chains), tokens: pr.Tokens}, shape, pr)
 	}
 	return ""

@@ -12,7 +12,6 @@ import (
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/modelfiles"
 	"github.com/warmpath/warmpath/pkg/parity"
-	"github.com/warmpath/warmpath/pkg/prompt"
 	"github.com/warmpath/warmpath/pkg/prompt/chat"
 	"github.com/warmpath/warmpath/pkg/prompt/encoder"
 	"github.com/warmpath/warmpath/pkg/prompt/tokenizer"
@@ -99,7 +98,7 @@ func (b *builder) build(f *modelfiles.Files) (*model, error) {
 		return nil, err
 	}
 	m.encoder, err = encoder.New(encoder.Config{
-		Tokenizer: tokens, Template: noTemplate{}, Layout: b.layout, MemoBytes: b.memoBytes, Random: rand.Uint64(),
+		Tokenizer: tokens, Layout: b.layout, MemoBytes: b.memoBytes, Random: rand.Uint64(),
 	})
 	if err != nil {
 		return nil, err
@@ -146,11 +145,4 @@ func loadTiktoken(f *modelfiles.Files) (*tokenizer.Tokenizer, error) {
 		return nil, err
 	}
 	return tokenizer.LoadTiktoken(f.Tiktoken, config)
-}
-
-// noTemplate is the template of an encoder that gets texts alone.
-type noTemplate struct{}
-
-func (noTemplate) Render(prompt.Kind, []byte, time.Time) (chat.Prompt, error) {
-	return chat.Prompt{}, &chat.Error{Code: "unsupported_template", Msg: "the model has no chat template"}
 }

@@ -84,12 +84,25 @@ func TestTokensInProcess(t *testing.T) {
 			t.Errorf("%s: picked %v", path, set)
 		}
 	}
+	for path, body := range map[string]string{
+		"/v1/responses": `{"model":"m","instructions":"Be brief.","input":"open sesame"}`,
+		"/v1/messages":  `{"model":"m","max_tokens":1,"system":"Be brief.","messages":[{"role":"user","content":[{"type":"text","text":"open sesame"}]}]}`,
+	} {
+		before := r.metric(t, `warmpath_prompt_blocks_total{kind="total"}`)
+		chat := strings.Replace(chatBody("open sesame", ""), `[{`, `[{"role":"system","content":"Be brief."},{`, 1)
+		r.ask(t, chatPath, chat)
+		between := r.metric(t, `warmpath_prompt_blocks_total{kind="total"}`)
+		r.ask(t, path, body)
+		if blocks := r.metric(t, `warmpath_prompt_blocks_total{kind="total"}`) - between; blocks != between-before || blocks == 0 {
+			t.Errorf("%s has %v blocks, as a chat %v", path, blocks, between-before)
+		}
+	}
 	// This engine renders as the picker does, so it refuses what the picker does.
 	if set := r.ask(t, chatPath, chatBody("x", `,"chat_template":"{{ 1 }}"`)); set["x-gateway-destination-endpoint"] == "" {
 		t.Errorf("picked %v", set)
 	}
 	for series, want := range map[string]float64{
-		source("in_process"): 2, source("unknown"): 1, source("engine"): 0,
+		source("in_process"): 6, source("unknown"): 1, source("engine"): 0,
 		`warmpath_tokenizer_errors_total{reason="rejected"}`:                1,
 		`warmpath_in_process_fallbacks_total{reason="unsupported_request"}`: 1,
 		`warmpath_model_loads_total{result="ok"}`:                           1,
@@ -100,7 +113,7 @@ func TestTokensInProcess(t *testing.T) {
 			t.Errorf("%s is %v, want %v", series, got, want)
 		}
 	}
-	r.waitMetric(t, `warmpath_parity_checks_total{origin="live",outcome="agree"}`, 2)
+	r.waitMetric(t, `warmpath_parity_checks_total{origin="live",outcome="agree"}`, 4)
 	if got := r.metric(t, `warmpath_parity_checks_total{origin="live",outcome="differ"}`); got != 0 {
 		t.Errorf("%v live requests differ", got)
 	}
