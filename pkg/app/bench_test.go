@@ -26,7 +26,7 @@ func BenchmarkTokenize(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m, err := p.fetch(context.Background())
+	m, _, err := p.fetch(context.Background())
 	if err != nil {
 		b.Fatal(err)
 	}

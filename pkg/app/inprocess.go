@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type inProcessConfig struct {
 	Sampler *parity.Sampler
 	Recheck time.Duration // after a difference
 	Poll    time.Duration // of the files of a directory
+	Fixed   bool          // what is made of the same files is the same
 
 	Log *slog.Logger
 }
@@ -91,7 +93,7 @@ func (p *inProcess) tokenize(pr *extproc.Prompt) (reason string) {
 		return p.refuse(m.gate.State(shape).String())
 	}
 	now := time.Now()
-	if err := m.fill(pr, now); err != nil {
+	if err := guarded(p.cfg.Log, func() error { return m.fill(pr, now) }); err != nil {
 		return p.refuse(reasonOf(err))
 	}
 	if shape != parity.Other && p.cfg.Sampler.Take(now, false) {
@@ -178,7 +180,7 @@ type keeper struct {
 
 // load gets the files and makes them ready.
 func (k *keeper) load(ctx context.Context, timer *time.Timer) {
-	m, err := k.fetch(ctx)
+	m, again, err := k.fetch(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -191,6 +193,9 @@ func (k *keeper) load(ctx context.Context, timer *time.Timer) {
 	}
 	k.loads.add("ok")
 	k.retry = retryFirst
+	if again {
+		timer.Reset(retryLast)
+	}
 	if m == nil {
 		return // the same as before
 	}
@@ -201,35 +206,54 @@ func (k *keeper) load(ctx context.Context, timer *time.Timer) {
 	k.check(ctx)
 }
 
-// fetch returns a new model, nil when the files are those in use.
-func (p *inProcess) fetch(ctx context.Context) (*model, error) {
+// fetch returns a new model, nil when the files are those in use. again says that
+// the files may be old, and should be asked for again.
+func (p *inProcess) fetch(ctx context.Context) (m *model, again bool, err error) {
 	start := time.Now()
 	files, err := p.cfg.Source.Fetch(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if files.Stale != nil {
+	again = files.Stale != nil
+	if now := p.current.Load(); now != nil && p.cfg.Fixed && now.files == files.Revision {
+		return nil, again, nil
+	}
+	if err := guarded(p.cfg.Log, func() error { m, err = p.cfg.Build(files); return err }); err != nil {
+		return nil, false, err
+	}
+	p.mu.Lock()
+	p.failure = ""
+	p.mu.Unlock()
+	m.files = files.Revision
+	if now := p.current.Load(); now != nil && now.revision == m.revision {
+		return nil, again, nil
+	}
+	if again {
 		p.cfg.Log.Warn("the hub cannot be asked for the model's files; those of the last time are used", "error", files.Stale)
 	}
 	if files.CacheError != nil {
 		p.cfg.Log.Warn("the model's files cannot be kept in the cache", "error", files.CacheError)
 	}
-	m, err := p.cfg.Build(files)
-	if err != nil {
-		return nil, err
-	}
-	if now := p.current.Load(); now != nil && now.revision == m.revision {
-		return nil, nil
-	}
-	p.mu.Lock()
-	p.failure = ""
-	p.mu.Unlock()
 	p.cfg.Log.Info("the model's files are loaded", "source", m.source, "revision", m.revision, "verified", files.Verified,
 		"took", time.Since(start).Round(time.Millisecond).String())
 	if m.noChats != nil {
 		p.cfg.Log.Warn("chats cannot be rendered in process; engines are asked for them", "error", m.noChats)
 	}
-	return m, nil
+	return m, again, nil
+}
+
+var errPanic = errors.New("it made the picker panic; please report this")
+
+// guarded turns a panic into an error. There should be none; if there is, only the
+// model may pay for it, not the requests under way.
+func guarded(log *slog.Logger, f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			log.Error("a model made the picker panic; please report this", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			err = errPanic
+		}
+	}()
+	return f()
 }
 
 // failed tells of a reason once.
@@ -326,7 +350,7 @@ func (k *keeper) ask(ctx context.Context, m *model) (reports []parity.Report) {
 	rank := func(url string) int { return 2 - 2*boolInt(suspect[url]) - boolInt(!k.seen[url]) }
 	slices.SortStableFunc(urls, func(a, b string) int { return rank(a) - rank(b) })
 	cases := m.gate.Cases("")
-	local := m.local(time.Now())
+	local := k.local(m, time.Now())
 	for i, url := range urls {
 		k.seen[url] = true
 		if i >= maxEngines {

@@ -53,6 +53,9 @@ type bodyTemplate struct{ end string }
 var errStrange = &chat.Error{Code: "unsupported_request", Msg: "a strange tool"}
 
 func (t bodyTemplate) Render(_ prompt.Kind, body []byte, _ time.Time) (chat.Prompt, error) {
+	if bytes.Contains(body, []byte(`"panic"`)) {
+		panic("a strange request")
+	}
 	if bytes.Contains(body, []byte(`"strange"`)) {
 		return chat.Prompt{}, errStrange
 	}
@@ -135,6 +138,7 @@ type fakeSource struct {
 	mu    sync.Mutex
 	end   string
 	err   error
+	stale error
 	calls int
 }
 
@@ -150,7 +154,7 @@ func (s *fakeSource) Fetch(context.Context) (*modelfiles.Files, error) {
 	if s.calls++; s.err != nil {
 		return nil, s.err
 	}
-	return &modelfiles.Files{Template: []byte(s.end), Source: "fake", Revision: "r" + s.end}, nil
+	return &modelfiles.Files{Template: []byte(s.end), Source: "fake", Revision: "r" + s.end, Stale: s.stale}, nil
 }
 
 // local is an inProcess that runs in a bubble of synctest.
@@ -177,6 +181,9 @@ func startLocal(t *testing.T, change func(*inProcessConfig)) *local {
 	}
 	cfg.Build = func(f *modelfiles.Files) (*model, error) {
 		tmpl := bodyTemplate{string(f.Template)}
+		if tmpl.end == "panic" {
+			panic("a strange file")
+		}
 		e, err := encoder.New(encoder.Config{Tokenizer: byteTokenizer{}, Template: tmpl, Layout: testLayout, MemoBytes: 1 << 20})
 		if err != nil {
 			return nil, err
@@ -532,6 +539,62 @@ func TestFilesChange(t *testing.T) {
 		if l.log.count("stay in use") != 1 {
 			t.Errorf("log:\n%s", l.log)
 		}
+	})
+}
+
+// TestOldFiles: those of the cache are used while the hub is down, and it is asked
+// again.
+func TestOldFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.source.stale = &modelfiles.Error{Code: modelfiles.Unavailable, Msg: "the hub is down"}
+		l.start(t)
+		l.want(t, sesame, "")
+		time.Sleep(3 * retryLast)
+		synctest.Wait()
+		if l.source.calls != 4 || l.log.count("the hub is down") != 1 {
+			t.Errorf("%d attempts; log:\n%s", l.source.calls, l.log)
+		}
+		l.source.mu.Lock()
+		l.source.stale = nil
+		l.source.mu.Unlock()
+		time.Sleep(3 * retryLast)
+		synctest.Wait()
+		if l.source.calls != 5 {
+			t.Errorf("%d attempts", l.source.calls)
+		}
+	})
+}
+
+// TestPanicsAreContained: neither a file nor a request that nobody thought of
+// ends the picker, or what else it does.
+func TestPanicsAreContained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLocal(t, nil)
+		l.engines.set("a", honest(""))
+		l.source.set("panic", nil)
+		l.start(t)
+		l.want(t, sesame, "not_loaded")
+		if l.log.count("level=ERROR") != 1 || !strings.Contains(l.page().Failure, "panic") {
+			t.Errorf("log:\n%s", l.log)
+		}
+		l.source.set("", nil)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		l.want(t, sesame, "")
+		var scanned prompt.Body
+		body := strings.Replace(withImage, "sesame, ", `"},{"type":"panic","text":"`, 1)
+		if err := scanned.Scan(prompt.Chat, []byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		l.want(t, strings.Replace(sesame, `"sesame"`, `"panic"`, 1), "panic")
+		l.told(&extproc.Prompt{Kind: prompt.Chat, Body: []byte(body), Scanned: &scanned, IDs: []uint32{1}})
+		synctest.Wait()
+		if l.checks[originLive][parity.Unsupported].Load() != 1 || l.log.count("level=ERROR") != 3 {
+			t.Errorf("log:\n%s", l.log)
+		}
+		l.want(t, sesame, "")
 	})
 }
 

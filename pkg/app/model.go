@@ -19,7 +19,8 @@ import (
 // chains, and the gate that says when it may.
 type model struct {
 	source   string // where its files came from
-	revision string
+	revision string // of the files, and of a template that takes the place of theirs
+	files    string // of the files alone
 	zone     *time.Location
 	template template // nil where there is none that can be used
 	noChats  error    // why not
@@ -95,10 +96,11 @@ func (m *model) fill(p *extproc.Prompt, now time.Time) error {
 }
 
 // local renders cases as the gate wants it.
-func (m *model) local(now time.Time) parity.Local {
+func (p *inProcess) local(m *model, now time.Time) parity.Local {
 	return func(c *parity.Case, special bool) (ids []uint32, partial, ok bool) {
 		r := &encoder.Result{WantIDs: true}
-		if err := m.encodeUnscanned(r, c.Kind, c.Body, special, now); err != nil {
+		err := guarded(p.cfg.Log, func() error { return m.encodeUnscanned(r, c.Kind, c.Body, special, now) })
+		if err != nil {
 			return nil, false, false
 		}
 		return r.IDs, !r.Whole, true
@@ -125,6 +127,9 @@ func (m *model) encodeUnscanned(r *encoder.Result, kind prompt.Kind, body []byte
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*chat.Error](err); ok {
 		return e.Code
+	}
+	if errors.Is(err, errPanic) {
+		return "panic"
 	}
 	return "tokenizer"
 }

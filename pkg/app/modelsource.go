@@ -37,6 +37,7 @@ func configureInProcess(policy *v1alpha1.RoutingPolicySpec, layout block.Layout,
 		}[spec.AddSpecialTokens],
 		Policy:  b.policy,
 		Sampler: parity.NewSampler(every, spec.Parity.SampleInterval.Duration),
+		Fixed:   spec.ChatTemplate.File == "",
 		Recheck: spec.Parity.RecheckInterval.Duration,
 		Log:     log,
 	}

@@ -75,7 +75,7 @@ func (p *inProcess) inspect(ctx context.Context, s *sample) {
 	}
 	r := parity.Result{Case: &s.kase, Outcome: outcome}
 	if outcome == parity.Agree {
-		r = parity.Judge(&s.kase, ids, s.model.local(s.at), s.model.gate.Special())
+		r = parity.Judge(&s.kase, ids, p.local(s.model, s.at), s.model.gate.Special())
 	}
 	if token, same := s.routed(ids, p.cfg.Layout); r.Outcome == parity.Agree && s.inProcess && !same {
 		r.Outcome, r.Diff = parity.Differ, parity.Diff{Token: token, Local: s.tokens, Engine: len(ids)}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/internal/testmodels"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -124,6 +125,19 @@ func TestTokensInProcess(t *testing.T) {
 	}
 	if r.log.count("sesame") > 0 || strings.Contains(page, "sesame") {
 		t.Error("a prompt is shown")
+	}
+}
+
+// TestReadyWaitsForFiles, for a while.
+func TestReadyWaitsForFiles(t *testing.T) {
+	a, _, _ := build(t, inProcessSpec(t.TempDir(), ""), aggregated)
+	t.Cleanup(a.Close)
+	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "tokenizer: the model's files are not loaded yet") {
+		t.Errorf("ready: %v", err)
+	}
+	a.tokenizer.inProcess.started = time.Now().Add(-inProcessGrace)
+	if err := a.Ready(); err == nil || strings.Contains(err.Error(), "tokenizer") {
+		t.Errorf("ready: %v", err)
 	}
 }
 
