@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/warmpath/warmpath/pkg/parity"
-	"github.com/warmpath/warmpath/pkg/prompt/encoder"
 	"github.com/warmpath/warmpath/pkg/render"
 )
 
@@ -61,7 +60,24 @@ func (p *inProcess) collect(gauge emitGauge, counter emitCounter) {
 // tokenizerPage is what /debug/tokenizer shows.
 type tokenizerPage struct {
 	InProcess *inProcessPage `json:"inProcess,omitempty"`
-	Engines   render.Stats   `json:"engines"`
+	Engines   []enginePage   `json:"engines"`
+}
+
+type enginePage struct {
+	URL      string            `json:"url"`
+	Breaker  string            `json:"breaker"`
+	Tokenize bool              `json:"tokenize"` // it has /tokenize and no render endpoint
+	Calls    uint64            `json:"calls"`
+	Failures map[string]uint64 `json:"failures,omitempty"`
+	Seconds  float64           `json:"seconds"` // that all calls took together
+}
+
+func enginePages(s render.Stats) []enginePage {
+	pages := make([]enginePage, 0, len(s.Engines))
+	for _, e := range s.Engines {
+		pages = append(pages, enginePage{e.URL, e.Breaker, e.Tokenize, e.Calls, e.Failures, e.Busy.Seconds()})
+	}
+	return pages
 }
 
 type inProcessPage struct {
@@ -72,7 +88,17 @@ type inProcessPage struct {
 	SpecialTokens bool              `json:"addSpecialTokens"`
 	Shapes        []shapePage       `json:"shapes,omitempty"`
 	Fallbacks     map[string]uint64 `json:"fallbacks,omitempty"`
-	Memo          *encoder.Stats    `json:"memo,omitempty"`
+	Memo          *memoPage         `json:"memo,omitempty"`
+}
+
+type memoPage struct {
+	Hits           uint64 `json:"hits"`
+	Misses         uint64 `json:"misses"`
+	BytesReused    uint64 `json:"bytesReused"`
+	BytesTokenized uint64 `json:"bytesTokenized"`
+	Nodes          uint64 `json:"nodes"`
+	Bytes          int64  `json:"bytes"`
+	Evicted        uint64 `json:"evicted"`
 }
 
 type shapePage struct {
@@ -102,7 +128,8 @@ func (p *inProcess) page() *inProcessPage {
 		return page
 	}
 	memo := m.encoder.Stats()
-	page.Source, page.Revision, page.SpecialTokens, page.Memo = m.source, m.revision, m.gate.Special(), &memo
+	page.Source, page.Revision, page.SpecialTokens = m.source, m.revision, m.gate.Special()
+	page.Memo = &memoPage{memo.Hits, memo.Misses, memo.BytesReused, memo.BytesTokenized, memo.Nodes, memo.Bytes, memo.Evicted}
 	for _, s := range m.gate.Status() {
 		one := shapePage{Shape: s.Shape.String(), State: s.State.String(), InUse: s.Open}
 		if f := s.Last; f != nil {
@@ -117,7 +144,7 @@ func (p *inProcess) page() *inProcessPage {
 func (a *App) debugTokenizer(w http.ResponseWriter, _ *http.Request) {
 	page := tokenizerPage{}
 	if a.tokenizer != nil {
-		page.Engines = a.tokenizer.Stats()
+		page.Engines = enginePages(a.tokenizer.Stats())
 		if p := a.tokenizer.inProcess; p != nil {
 			page.InProcess = p.page()
 		}

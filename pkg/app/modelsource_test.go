@@ -96,10 +96,13 @@ func TestBuilderOptions(t *testing.T) {
 		special parity.Special
 	}{
 		{"default", func(*v1alpha1.RoutingPolicySpec, *v1alpha1.InProcessSpec) {}, chat.Options{}, true, parity.SpecialAuto},
-		{"handoff to Dynamo", func(p *v1alpha1.RoutingPolicySpec, _ *v1alpha1.InProcessSpec) {
-			p.Handoff.Preset = v1alpha1.HandoffDynamo
+		{
+			"handoff to Dynamo", func(p *v1alpha1.RoutingPolicySpec, _ *v1alpha1.InProcessSpec) {
+				p.Handoff.Preset = v1alpha1.HandoffDynamo
+			},
+			chat.Options{Style: chat.Dynamo, DropTools: true},
+			false, parity.SpecialAuto,
 		},
-			chat.Options{Style: chat.Dynamo, DropTools: true}, false, parity.SpecialAuto},
 		{"vLLM in spite of it", func(p *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
 			p.Handoff.Preset, s.Engine = v1alpha1.HandoffDynamo, v1alpha1.EngineVLLM
 		}, chat.Options{}, true, parity.SpecialAuto},
@@ -110,10 +113,13 @@ func TestBuilderOptions(t *testing.T) {
 			s.ChatTemplate = v1alpha1.ChatTemplateSpec{Kwargs: `{"a":1}`, ContentFormat: v1alpha1.ContentOpenAI, DropTools: &yes}
 			s.AddSpecialTokens = v1alpha1.SpecialNever
 		}, chat.Options{Kwargs: []byte(`{"a":1}`), Format: chat.FormatParts, DropTools: true}, false, parity.SpecialNever},
-		{"strings", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
-			s.ChatTemplate.ContentFormat = v1alpha1.ContentString
+		{
+			"strings", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
+				s.ChatTemplate.ContentFormat = v1alpha1.ContentString
+			},
+			chat.Options{Format: chat.FormatText},
+			true, parity.SpecialAuto,
 		},
-			chat.Options{Format: chat.FormatText}, true, parity.SpecialAuto},
 	} {
 		policy := &v1alpha1.RoutingPolicySpec{}
 		policy.Tokenizer.InProcess.Source.Directory = &v1alpha1.DirectorySourceSpec{Path: "."}

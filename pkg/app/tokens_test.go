@@ -119,8 +119,8 @@ func TestTokensInProcess(t *testing.T) {
 		t.Errorf("%v live requests differ", got)
 	}
 	_, page := r.get(t, "/debug/tokenizer")
-	var shown struct{ InProcess inProcessPage }
-	if err := json.Unmarshal([]byte(page), &shown); err != nil || len(shown.InProcess.Shapes) == 0 || !shown.InProcess.Shapes[0].InUse || !shown.InProcess.SpecialTokens {
+	var shown tokenizerPage
+	if err := json.Unmarshal([]byte(page), &shown); err != nil || shown.InProcess == nil || len(shown.InProcess.Shapes) == 0 || shown.InProcess.Memo.Misses == 0 || len(shown.Engines) != 1 || shown.Engines[0].Calls < 14 || !shown.InProcess.Shapes[0].InUse || !shown.InProcess.SpecialTokens {
 		t.Errorf("page: %v, %s", err, page)
 	}
 	if r.log.count("sesame") > 0 || strings.Contains(page, "sesame") {
