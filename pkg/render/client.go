@@ -62,11 +62,7 @@ const perByte = time.Microsecond
 
 // newCall returns a call for a request that can be asked at all.
 func (c *Client) newCall(kind prompt.Kind, body []byte) (*call, error) {
-	switch kind {
-	case prompt.Chat, prompt.Completion:
-	case prompt.Responses, prompt.AnthropicMessages:
-		return nil, fmt.Errorf("%w: no engine renders what is neither a chat nor a completion", ErrUnsupported)
-	default:
+	if kind != prompt.Chat && kind != prompt.Completion {
 		return nil, fmt.Errorf("%w: only chats and completions have a prompt", ErrRejected)
 	}
 	if int64(len(body)) > c.cfg.MaxRequestBytes {

@@ -33,12 +33,7 @@ func TestTokensFrom(t *testing.T) {
 	if _, err := c.TokensFrom(t.Context(), a.URL, nil, prompt.Other, chatBody); !errors.Is(err, ErrRejected) {
 		t.Errorf("another kind: %v", err)
 	}
-	for _, kind := range []prompt.Kind{prompt.Responses, prompt.AnthropicMessages} {
-		if _, err := c.Tokens(t.Context(), nil, kind, chatBody); !errors.Is(err, ErrUnsupported) {
-			t.Errorf("%v: %v", kind, err)
-		}
-	}
-	if s := c.Stats(); s.Calls != 12 || s.Failures["unavailable"] != 1 || s.Failures["breaker_open"] != 1 || s.Failures["unsupported"] != 2 {
+	if s := c.Stats(); s.Calls != 10 || s.Failures["unavailable"] != 1 || s.Failures["breaker_open"] != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }

@@ -49,8 +49,9 @@ func BenchmarkRender(b *testing.B) {
 			b.Run(model+"/"+size.name, func(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(len(body)))
+				var buf []byte
 				for b.Loop() {
-					if _, err := tmpl.Render(prompt.Chat, body, goldenNow); err != nil {
+					if _, buf, err = tmpl.RenderTo(buf, prompt.Chat, body, goldenNow); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -70,13 +71,14 @@ func BenchmarkWhole(b *testing.B) {
 		body := conversation(b, size.messages, size.size)
 		b.Run(size.name, func(b *testing.B) {
 			var scanned prompt.Body
+			var buf []byte
 			b.ReportAllocs()
 			b.SetBytes(int64(len(body)))
 			for b.Loop() {
 				if err := scanned.Scan(prompt.Chat, body); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := tmpl.Render(prompt.Chat, body, goldenNow); err != nil {
+				if _, buf, err = tmpl.RenderTo(buf, prompt.Chat, body, goldenNow); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -28,17 +28,26 @@ type worker struct {
 // meanwhile. The date that a template may print is that of now, in its zone. The
 // error is an [*Error].
 func (t *Template) Render(kind prompt.Kind, body []byte, now time.Time) (Prompt, error) {
+	p, _, err := t.RenderTo(nil, kind, body, now)
+	return p, err
+}
+
+// RenderTo is like [Template.Render], but writes the text to buf, from its start,
+// and returns buf, grown as needed. The text is valid until buf is used again.
+func (t *Template) RenderTo(buf []byte, kind prompt.Kind, body []byte, now time.Time) (Prompt, []byte, error) {
 	w, _ := t.pool.Get().(*worker)
 	if w == nil {
 		w = &worker{t: t}
 	}
+	w.out = buf[:0]
 	p, err := w.render(kind, body, now)
+	buf = w.out
 	w.release()
 	t.pool.Put(w)
 	if err != nil {
-		return Prompt{}, err
+		return Prompt{}, buf, err
 	}
-	return p, nil
+	return p, buf, nil
 }
 
 // maxKept is how much memory a worker keeps for the next request.
@@ -56,6 +65,7 @@ func (w *worker) release() {
 	clear(w.dec.fields[:cap(w.dec.fields)])
 	clear(w.dec.values[:cap(w.dec.values)])
 	w.req, w.list, w.out, w.resume = request{}, w.list[:0], nil, ""
+	w.vars = jinja.Dict{}
 	w.media, w.variant = false, false
 }
 
@@ -102,7 +112,10 @@ func (w *worker) render(kind prompt.Kind, body []byte, now time.Time) (Prompt, *
 // both texts begin with does not depend on them.
 func (w *worker) usable(text string, size int, now time.Time) (int, *Error) {
 	w.variant = true
+	out := w.out
+	w.out = nil // the text is in it
 	other, err := w.text(size, now)
+	w.out = out
 	if err != nil {
 		if err.Code == CodeRaised { // the template wants media, and only them
 			return 0, nil
@@ -138,7 +151,11 @@ func (w *worker) text(size int, now time.Time) (string, *Error) {
 	if limits.Watch != nil {
 		env.Limits.Check = limits.Watch()
 	}
-	out, renderErr := w.t.jinja.Render(make([]byte, 0, size+size/8+512), &w.vars, env)
+	if room := size + size/8 + 512; cap(w.out) < room {
+		w.out = make([]byte, 0, room)
+	}
+	out, renderErr := w.t.jinja.Render(w.out[:0], &w.vars, env)
+	w.out = out
 	if renderErr != nil {
 		return "", templateError(renderErr)
 	}

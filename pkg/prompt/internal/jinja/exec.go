@@ -24,9 +24,17 @@ func (e *Error) at(line int) *Error {
 func (s *dataStmt) exec(m *machine) (jump, *Error) { return jumpNone, m.write(s.text) }
 
 func (s *outStmt) exec(m *machine) (jump, *Error) {
-	v, err := s.x.eval(m)
-	if err == nil {
-		err = m.print(v)
+	var err *Error
+	switch x := s.x.(type) {
+	case *sumExpr:
+		err = x.print(m)
+	case *concatExpr:
+		err = x.print(m)
+	default:
+		var v Value
+		if v, err = s.x.eval(m); err == nil {
+			err = m.print(v)
+		}
 	}
 	return jumpNone, err.at(s.line)
 }

@@ -17,7 +17,7 @@ type snippet struct {
 }
 
 // readSnippets reads a file of hack/templates/snippets.py.
-func readSnippets(t *testing.T, path string) (list []snippet) {
+func readSnippets(t testing.TB, path string) (list []snippet) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
