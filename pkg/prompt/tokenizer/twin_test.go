@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
 	"pgregory.net/rapid"
 )
 
@@ -40,7 +41,7 @@ type twinPiece struct {
 }
 
 func (w *twin) encode(text string) []uint32 {
-	pieces := w.cutTokens([]twinPiece{{twinMend(text), -1, true}}, false)
+	pieces := w.cutTokens([]twinPiece{{twinMend(text, startsCharacter), -1, true}}, false)
 	for i := range pieces {
 		if pieces[i].id < 0 {
 			for _, step := range w.normalizer.steps {
@@ -154,17 +155,21 @@ func twinNormalize(s step, text string) string {
 	return text
 }
 
-// twinNFC composes the whole text at once, with no way around.
+// twinNFC composes all that lies between characters that are not known to
+// combine at once, with no way around.
 func twinNFC(text string) string {
-	marks := decompose(text)
-	for i := range marks { // what is not known to combine does not
-		if unknownMark(marks[i].r) {
-			marks[i].class = 0
-		}
+	at := strings.IndexFunc(text, unknownMark)
+	if at >= 0 {
+		_, size := utf8.DecodeRuneInString(text[at:])
+		return twinNFC(text[:at]) + text[at:at+size] + twinNFC(text[at+size:])
 	}
+	if len(text) < 28 { // x/text breaks up what is longer
+		return norm.NFC.String(text)
+	}
+	marks := decompose(nil, text)
 	order(marks)
 	out := ""
-	for _, m := range compose(marks) {
+	for _, m := range newNFC().(nfc).compose(marks) {
 		out += string(m.r)
 	}
 	return out
@@ -280,7 +285,7 @@ func (w *twin) known(symbols []string) []string {
 
 // twinMend puts U+FFFD for each maximal part that cannot be UTF-8: the longest
 // start of some character, or one byte.
-func twinMend(text string) string {
+func twinMend(text string, starts func(string) bool) string {
 	out := ""
 	for text != "" {
 		r, size := utf8.DecodeRuneInString(text)
@@ -288,7 +293,7 @@ func twinMend(text string) string {
 			out, text = out+text[:size], text[size:]
 			continue
 		}
-		for size = min(3, len(text)); size > 1 && !startsCharacter(text[:size]); size-- {
+		for size = min(3, len(text)); size > 1 && !starts(text[:size]); size-- {
 		}
 		out, text = out+"\uFFFD", text[size:]
 	}
@@ -376,6 +381,9 @@ func drawText(t *rapid.T, tok *Tokenizer, label string) string {
 	for _, a := range tok.added.tokens {
 		for range 8 {
 			parts = append(parts, a.content)
+			if n := len(a.content); n > 1 && a.content[n/2] < utf8.RuneSelf {
+				parts = append(parts, a.content[:n/2], a.content[n/2:])
+			}
 		}
 	}
 	return strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 14).Draw(t, label), "")
@@ -384,8 +392,8 @@ func drawText(t *rapid.T, tok *Tokenizer, label string) string {
 func TestEncodeEqualsTwin(t *testing.T) {
 	list := twins(t)
 	rapid.Check(t, func(t *rapid.T) {
-		w := &list[rapid.IntRange(0, len(list)-1).Draw(t, "tokenizer")]
-		for range 8 {
+		w := drawTwin(t, list)
+		for range 20 {
 			text := drawText(t, w.Tokenizer, "text")
 			want := w.encode(text)
 			if got := w.Append(nil, text, false); !slices.Equal(got, want) {
@@ -417,22 +425,9 @@ func TestSegmentsStay(t *testing.T) {
 	list := twins(t)
 	points := 0
 	rapid.Check(t, func(t *rapid.T) {
-		w := &list[rapid.IntRange(0, len(list)-1).Draw(t, "tokenizer")]
-		text := drawText(t, w.Tokenizer, "text")
-		ids, ends := bySegments(t, w.Tokenizer, text)
-		for i, end := range ends {
-			if end[0] == len(text) && i == len(ends)-1 {
-				break // the end of the text is none
-			}
-			points++
-			other := text[:end[0]] + drawText(t, w.Tokenizer, "other")
-			if w.added.mends && !utf8.ValidString(other) {
-				continue // has no split points
-			}
-			otherIDs, otherEnds := bySegments(t, w.Tokenizer, other)
-			if !slices.Equal(otherEnds[:i+1], ends[:i+1]) || !slices.Equal(otherIDs[:end[1]], ids[:end[1]]) {
-				t.Fatalf("%q and %q differ before byte %d: %v and %v", text, other, end[0], ids, otherIDs)
-			}
+		w := drawTwin(t, list)
+		for range 20 {
+			points += checkStays(t, w.Tokenizer, drawText(t, w.Tokenizer, "text"))
 		}
 	})
 	if points == 0 {
@@ -440,13 +435,101 @@ func TestSegmentsStay(t *testing.T) {
 	}
 }
 
+// checkStays puts other text after each split point of a text. It returns how
+// many there are.
+func checkStays(t *rapid.T, tok *Tokenizer, text string) (points int) {
+	ids, ends := bySegments(t, tok, text)
+	for i, end := range ends {
+		if end[0] == len(text) && i == len(ends)-1 {
+			break // the end of the text is none
+		}
+		points++
+		other := text[:end[0]] + drawText(t, tok, "other")
+		if tok.added.mends && !utf8.ValidString(other) {
+			continue // has no split points
+		}
+		otherIDs, otherEnds := bySegments(t, tok, other)
+		if !slices.Equal(otherEnds[:i+1], ends[:i+1]) || !slices.Equal(otherIDs[:end[1]], ids[:end[1]]) {
+			t.Fatalf("%q and %q differ before byte %d: %v and %v", text, other, end[0], ids, otherIDs)
+		}
+	}
+	return points
+}
+
+// drawTwin draws a tokenizer: one of the made-up ones, or one with added tokens
+// that overlap in every way.
+func drawTwin(t *rapid.T, list []twin) *twin {
+	if rapid.Bool().Draw(t, "golden") {
+		return &list[rapid.IntRange(0, len(list)-1).Draw(t, "tokenizer")]
+	}
+	type tok = map[string]any
+	contents := rapid.SliceOfNDistinct(rapid.StringMatching("[a<]{1,3}|[ab <]{1,4}|a?\uFFFDb?"), 1, 5, rapid.ID).Draw(t, "added")
+	odd := rapid.IntRange(0, 2).Draw(t, "odd flags") == 0
+	var added []tok
+	for _, content := range contents {
+		flag := func(name string) bool { return odd && rapid.IntRange(0, 2).Draw(t, name) == 0 }
+		added = append(added, tok{
+			"id": 0, "content": content, "special": rapid.Bool().Draw(t, "special"), "normalized": rapid.Bool().Draw(t, "normalized"),
+			"single_word": flag("single_word"), "lstrip": flag("lstrip"), "rstrip": flag("rstrip"),
+		})
+	}
+	w := &twin{vocab: map[string]uint32{"a": 0, "b": 1, " ": 2, "<": 3, "ab": 4, "\uFFFD": 5}, merges: [][2]string{{"a", "b"}}}
+	file, err := json.Marshal(tok{
+		"added_tokens": added,
+		"normalizer":   rapid.SampledFrom([]any{nil, nil, nil, tok{"type": "Replace", "pattern": tok{"String": "aa"}, "content": "b"}}).Draw(t, "normalizer"),
+		"model":        tok{"type": "BPE", "vocab": w.vocab, "merges": w.merges},
+	})
+	if err == nil {
+		w.Tokenizer, err = Load(file)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return w
+}
+
+// All short strings of bytes at the edges of what UTF-8 allows.
 func TestMendEqualsTwin(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{
-			"a", "é", "中", "😀", "\x80", "\x8f", "\x90", "\x9f", "\xa0", "\xbf", "\xc0", "\xc1", "\xc2", "\xdf", "\xe0", "\xe1", "\xed", "\xee", "\xf0", "\xf1", "\xf4", "\xf5", "\xff",
-		}), 0, 8).Draw(t, "parts"), "")
-		if got, want := string(appendMended(nil, text)), twinMend(text); got != want {
+	edges := []byte("a\x80\x8f\x90\x9f\xa0\xbf\xc1\xc2\xdf\xe0\xe1\xed\xef\xf0\xf1\xf4\xf5\xff")
+	known := map[string]bool{}
+	starts := func(text string) bool {
+		is, ok := known[text]
+		if !ok {
+			is = startsCharacter(text)
+			known[text] = is
+		}
+		return is
+	}
+	var each func(text []byte, left int)
+	each = func(text []byte, left int) {
+		if got, want := string(appendMended(nil, string(text))), twinMend(string(text), starts); got != want {
 			t.Fatalf("%q: %q, want %q", text, got, want)
+		}
+		for _, b := range edges {
+			if left > 0 {
+				each(append(text, b), left-1)
+			}
+		}
+	}
+	each(nil, 4)
+}
+
+func TestNormalizersEqualTwin(t *testing.T) {
+	steps := []step{
+		newNFC(), lowercase{}, prepend{"É"}, replace{"a", "bb"}, replace{"b", ""}, replace{"bb", "e\u0301"}, replace{" ", "▁"},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var s scratch
+		for range 10 {
+			n := normalizer{rapid.SliceOfN(rapid.SampledFrom(steps), 0, 6).Draw(t, "steps")}
+			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "A", " ", "e\u0301", "x", "İ"}), 0, 8).Draw(t, "text"), "")
+			want := text
+			for _, step := range n.steps {
+				want = twinNormalize(step, want)
+			}
+			if got := n.apply(text, &s); got != want {
+				t.Fatalf("%q by %#v: %q, want %q", text, n.steps, got, want)
+			}
 		}
 	})
 }
@@ -456,10 +539,12 @@ func TestNFCEqualsTwin(t *testing.T) {
 		rapid.SampledFrom([]rune("aeé \u0301\u0308\u0315\u0323\u0334\u0344\u0345\u0f71\u0f72\u0f73\u1100\u1161\u11a8가각\u3099か\u09c7\u09be\u09fe\u0c3c\u1abf\u212bÅ\U0001d15e\U00011935\U00011930\U00011938\U0001e08f\ufb1d\u2adc\u0958中")),
 		rapid.Int32Range(0, unicode.MaxRune),
 	)
+	marks := []rune("\u0301\u0308\u0315\u0323\u0334\u0344\u0345\u3099")
 	step := newNFC()
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(runes, 0, 60).Draw(t, "text")
-		text := string(list) // surrogates become U+FFFD
+		list = append(list, rapid.SliceOfN(rapid.SampledFrom(marks), 0, 80).Draw(t, "marks")...) // many in a row
+		text := string(list)                                                                     // surrogates become U+FFFD
 		got, _ := step.apply(text, nil)
 		if want := twinNFC(text); got != want {
 			t.Fatalf("%+q: %+q, want %+q", text, got, want)
