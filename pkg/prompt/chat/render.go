@@ -6,6 +6,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/prompt"
 	"github.com/warmpath/warmpath/pkg/prompt/internal/jinja"
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
 )
 
 // worker is what one rendering needs.
@@ -35,12 +36,19 @@ func (t *Template) Render(kind prompt.Kind, body []byte, now time.Time) (Prompt,
 // RenderTo is like [Template.Render], but writes the text to buf, from its start,
 // and returns buf, grown as needed. The text is valid until buf is used again.
 func (t *Template) RenderTo(buf []byte, kind prompt.Kind, body []byte, now time.Time) (Prompt, []byte, error) {
+	return t.RenderScanned(buf, kind, body, nil, now)
+}
+
+// RenderScanned is like [Template.RenderTo] for a body that was scanned before:
+// scanned is what [prompt.Body.Scan] found in it, which spares a part of reading
+// it again. It may be nil.
+func (t *Template) RenderScanned(buf []byte, kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, []byte, error) {
 	w, _ := t.pool.Get().(*worker)
 	if w == nil {
 		w = &worker{t: t}
 	}
 	w.out = buf[:0]
-	p, err := w.render(kind, body, now)
+	p, err := w.render(kind, body, scanned, now)
 	buf = w.out
 	w.release()
 	t.pool.Put(w)
@@ -56,7 +64,7 @@ const maxKept = 1 << 20
 // release drops what belongs to a request.
 func (w *worker) release() {
 	w.dec.slab.reset()
-	w.dec.Data = nil
+	w.dec.Scanner = jsonscan.Scanner{}
 	if cap(w.dec.text) > maxKept || cap(w.dec.slab.values)+cap(w.dec.slab.entries) > maxKept/64 {
 		w.dec = decoder{}
 	}
@@ -69,9 +77,12 @@ func (w *worker) release() {
 	w.media, w.variant = false, false
 }
 
-func (w *worker) render(kind prompt.Kind, body []byte, now time.Time) (Prompt, *Error) {
+func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, *Error) {
 	limits := w.t.opts.Limits
 	w.dec.start(body, 10*limits.Parts)
+	if scanned != nil {
+		w.dec.Known = scanned.Strings()
+	}
 	w.parts = limits.Parts
 	if err := w.dec.read(kind, &w.req); err != nil {
 		return Prompt{}, err
