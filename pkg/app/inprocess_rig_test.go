@@ -186,7 +186,7 @@ func startLocal(t *testing.T, change func(*inProcessConfig)) *local {
 		if err != nil {
 			return nil, err
 		}
-		return &model{source: f.Source, revision: f.Revision, zone: time.UTC, template: tmpl, encoder: e, gate: parity.NewGate(cfg.Policy, true)}, nil
+		return &model{source: f.Source, revision: f.Revision, zone: time.UTC, encoder: e, gate: parity.NewGate(cfg.Policy, true)}, nil
 	}
 	l.inProcess = newInProcess(cfg)
 	return l

@@ -22,16 +22,10 @@ type model struct {
 	revision string // of the files, and of a template that takes the place of theirs
 	files    string // of the files alone
 	zone     *time.Location
-	template template // nil where there is none that can be used
-	noChats  error    // why not
+	noChats  error // why there is no chat template that can be used
 	encoder  *encoder.Encoder
 	gate     *parity.Gate
 	results  sync.Pool // of *encoder.Result
-}
-
-// template is what a chat template does.
-type template interface {
-	Render(kind prompt.Kind, body []byte, now time.Time) (chat.Prompt, error)
 }
 
 // maxResult bounds what a pooled result keeps, in bytes.
@@ -53,29 +47,20 @@ func (m *model) done(r *encoder.Result) {
 // encode renders a body and puts into r what its prompt comes to. special is for
 // completions that do not say themselves how they begin.
 func (m *model) encode(r *encoder.Result, kind prompt.Kind, body []byte, scanned *prompt.Body, seed block.Seed, special bool, now time.Time) error {
-	text, err := m.text(kind, body, scanned, special, now)
+	switch {
+	case kind != prompt.Completion && m.noChats != nil:
+		return m.noChats
+	case kind == prompt.Completion && scanned.HasMedia:
+		return errEmbeds
+	}
+	text, err := m.encoder.Text(r, kind, body, scanned, now.In(m.zone))
 	if err != nil {
 		return err
 	}
-	return m.encoder.EncodeText(r, text, seed)
-}
-
-// text returns the text of a body's prompt.
-func (m *model) text(kind prompt.Kind, body []byte, scanned *prompt.Body, special bool, now time.Time) (chat.Prompt, error) {
-	if kind != prompt.Completion {
-		if m.template == nil {
-			return chat.Prompt{}, m.noChats
-		}
-		return m.template.Render(kind, body, now.In(m.zone))
-	}
-	if scanned.HasMedia {
-		return chat.Prompt{}, errEmbeds
-	}
-	text, err := chat.Completion(body, scanned.Start, scanned.End)
-	if scanned.Features&prompt.HasSpecial == 0 { // the body does not say
+	if kind == prompt.Completion && scanned.Features&prompt.HasSpecial == 0 { // the body does not say
 		text.AddSpecial = special
 	}
-	return text, err
+	return m.encoder.EncodeText(r, text, seed)
 }
 
 var (

@@ -94,11 +94,12 @@ func (b *builder) build(f *modelfiles.Files) (*model, error) {
 		source: f.Source, revision: f.Revision, zone: b.zone,
 		gate: parity.NewGate(b.policy, b.usual),
 	}
-	if err := b.addTemplate(m, f, &config); err != nil {
+	template, err := b.template(m, f, &config)
+	if err != nil {
 		return nil, err
 	}
 	m.encoder, err = encoder.New(encoder.Config{
-		Tokenizer: tokens, Layout: b.layout, MemoBytes: b.memoBytes, Random: rand.Uint64(),
+		Tokenizer: tokens, Template: template, Layout: b.layout, MemoBytes: b.memoBytes, Random: rand.Uint64(),
 	})
 	if err != nil {
 		return nil, err
@@ -106,23 +107,24 @@ func (b *builder) build(f *modelfiles.Files) (*model, error) {
 	return m, nil
 }
 
-// addTemplate adds the chat template to a model. One that is not supported keeps
-// chats out and nothing else. The error is of a file that cannot be read.
-func (b *builder) addTemplate(m *model, f *modelfiles.Files, config *tokenizerConfig) error {
+// template returns the chat template of a model, nil where there is none that can
+// be used: that keeps chats out and nothing else. The error is of a file that
+// cannot be read.
+func (b *builder) template(m *model, f *modelfiles.Files, config *tokenizerConfig) (t encoder.Template, err error) {
 	source, err := templateOf(f, config, b.templateFile)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if b.templateFile != "" { // another version whenever it changes
 		sum := sha256.Sum256([]byte(source))
 		m.revision += " template:" + hex.EncodeToString(sum[:8])
 	}
-	m.template, m.noChats = b.compile(source, config)
-	return nil
+	t, m.noChats = b.compile(source, config)
+	return t, nil
 }
 
 // compile makes a chat template ready, or says why it cannot be used.
-func (b *builder) compile(source string, config *tokenizerConfig) (template, error) {
+func (b *builder) compile(source string, config *tokenizerConfig) (encoder.Template, error) {
 	switch {
 	case source == "" && config.noTemplate != nil:
 		return nil, config.noTemplate

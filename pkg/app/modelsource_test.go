@@ -74,7 +74,7 @@ func TestWorkerServesItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := b.build(files)
-	if err != nil || m.template == nil || m.gate.Special() {
+	if err != nil || m.noChats != nil || m.gate.Special() {
 		t.Errorf("%v, %+v", err, m)
 	}
 	// Another file than the worker has is refused.
