@@ -84,6 +84,9 @@ func (p *inProcess) tokenize(pr *extproc.Prompt) (reason string) {
 	if m == nil {
 		return p.refuse("not_loaded")
 	}
+	if m.noChats != nil && pr.Kind != prompt.Completion {
+		return p.refuse(reasonOf(m.noChats))
+	}
 	shape := parity.ShapeOf(pr.Kind, pr.Scanned)
 	if !m.gate.Open(shape) {
 		return p.refuse(m.gate.State(shape).String())

@@ -164,12 +164,9 @@ func TestUnsupportedTemplate(t *testing.T) {
 		if r.log.count("chats cannot be rendered in process") != 1 || r.log.count(tc.says) != 1 {
 			t.Errorf("log:\n%s", r.log)
 		}
-		a := r.tokenizer.inProcess
-		if got := a.refused.all(); len(got) != 0 {
-			t.Errorf("refused %v", got)
-		}
-		if err := a.current.Load().noChats; reasonOf(err) != tc.reason {
-			t.Errorf("reason %q, want %q", reasonOf(err), tc.reason)
+		r.ask(t, chatPath, chatBody("hello", ""))
+		if got := r.tokenizer.inProcess.refused.all(); len(got) != 1 || got[tc.reason] != 1 {
+			t.Errorf("refused %v, want %q", got, tc.reason)
 		}
 	}
 }
