@@ -1,8 +1,8 @@
 """Writes the golden files of pkg/prompt/tokenizer/testdata from the oracles.
 
-    golden.py MODELS DIR [NAME...]
+    golden.py DIR [NAME...]
 
-DIR/golden-NAME.json is {"tokenizer", "oracle", "strings": [{"text" or "base64",
+The variable MODELS names the folder of the models. DIR/golden-NAME.json is {"tokenizer", "oracle", "strings": [{"text" or "base64",
 "ids", "ids_special"}]}: base64 holds bytes that are not UTF-8; ids_special has
 the tokens of the post-processor.
 """
@@ -26,7 +26,7 @@ def entry(text, ids, special):
 
 def write(models, directory, name):
     tokenizer = oracle.load(models, name)
-    texts = cases.COMMON + cases.glued(tokenizer.added)
+    texts = cases.COMMON + cases.glued(list(tokenizer.added))
     decoded = [t.decode("utf-8", "replace") if isinstance(t, bytes) else t for t in texts]
     lines = map(entry, texts, tokenizer.encode(decoded, False), tokenizer.encode(decoded, True))
     path = os.path.join(directory, f"golden-{name}.json")
@@ -37,7 +37,8 @@ def write(models, directory, name):
 
 
 def main():
-    models, directory, *names = sys.argv[1:]
+    models = os.environ["MODELS"]
+    directory, *names = sys.argv[1:]
     os.makedirs(directory, exist_ok=True)
     for name in names or oracle.HUGGING_FACE + oracle.TIKTOKEN:
         write(models, directory, name)

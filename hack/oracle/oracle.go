@@ -13,7 +13,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/warmpath/warmpath/internal/filelock"
+	"github.com/warmpath/warmpath/internal/testmodels"
 )
 
 //go:embed requirements.txt
@@ -26,29 +28,34 @@ const markerFile = "warmpath-installed.txt"
 type Env struct {
 	Python string // absolute path of the interpreter
 	Dir    string // the folder to import from
+	Models string // a folder NAME/tokenizer.json for each of [testmodels.Names]
 }
 
 // Install makes the oracles usable and says where they are. It downloads the
 // packages pinned in requirements.txt into a folder of $WARMPATH_CACHE (the user's
 // cache folder when WARMPATH_CACHE is not set) and does nothing when they are there
-// already. Several processes may call it at once.
+// already. The files of the test models are fetched, too. Several processes may call it at once.
 func Install(ctx context.Context) (Env, error) {
 	python, tag, err := findPython(ctx)
 	if err != nil {
 		return Env{}, err
 	}
-	cache, err := CacheDir()
+	cache, err := cacheDir()
 	if err != nil {
 		return Env{}, err
 	}
 	// Compiled packages fit one interpreter version only, so the tag counts.
 	marker := append([]byte("# "+tag+"\n"), requirements...)
 	sum := sha256.Sum256(marker)
-	env := Env{Python: python, Dir: filepath.Join(cache, "oracle-"+hex.EncodeToString(sum[:6]))}
-
-	unlock, err := lock(env.Dir + ".lock")
+	files, err := models(ctx, cache)
 	if err != nil {
 		return Env{}, err
+	}
+	env := Env{Python: python, Dir: filepath.Join(cache, "oracle-"+hex.EncodeToString(sum[:6])), Models: files}
+
+	unlock, err := filelock.Take(ctx, env.Dir+".lock", func() {})
+	if err != nil {
+		return Env{}, fmt.Errorf("lock %s: %w", env.Dir, err)
 	}
 	defer unlock()
 	if have, err := os.ReadFile(filepath.Join(env.Dir, markerFile)); err == nil && bytes.Equal(have, marker) {
@@ -60,11 +67,26 @@ func Install(ctx context.Context) (Env, error) {
 	return env, nil
 }
 
-// Command runs a script with the packages in reach.
+// Command runs a script with the packages in reach, and the models' files: the
+// folder of models is in the variable MODELS.
 func (e Env) Command(ctx context.Context, script string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, e.Python, append([]string{"-B", script}, args...)...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+e.Dir)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+e.Dir, "MODELS="+e.Models)
 	return cmd
+}
+
+// models fetches the files of all models and returns the folder that has one of
+// each.
+func models(ctx context.Context, cache string) (string, error) {
+	dir := ""
+	for _, name := range testmodels.Names() {
+		one, err := testmodels.Fetch(ctx, cache, name, os.Stderr)
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Dir(one)
+	}
+	return dir, nil
 }
 
 // install fills a temporary folder and renames it, so that a folder with the
@@ -106,8 +128,8 @@ func findPython(ctx context.Context) (path, tag string, err error) {
 	return lines[0], lines[1], nil
 }
 
-// CacheDir is where downloads go.
-func CacheDir() (string, error) {
+// cacheDir is where downloads go.
+func cacheDir() (string, error) {
 	dir := os.Getenv("WARMPATH_CACHE")
 	if dir == "" {
 		user, err := os.UserCacheDir()
@@ -121,17 +143,4 @@ func CacheDir() (string, error) {
 		return "", err
 	}
 	return dir, os.MkdirAll(dir, 0o755)
-}
-
-// lock takes a lock between processes; the kernel drops it when the holder dies.
-func lock(path string) (unlock func(), err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return func() { file.Close() }, nil
 }

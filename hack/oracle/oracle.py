@@ -1,7 +1,7 @@
 """The reference tokenizers, under the names that goldens and tests use.
 
 qwen3, llama3_1, deepseek_v3, gptoss and gemma3 are Hugging Face tokenizers, read
-from MODELS/<name>/tokenizer.json. tiktoken-o200k and tiktoken-kimi are OpenAI's
+from <models>/<name>/tokenizer.json. tiktoken-o200k and tiktoken-kimi are OpenAI's
 tiktoken over the vocabulary of gptoss, written as a tiktoken file, with the
 pattern of o200k and with the one that Kimi's models use.
 """
@@ -62,6 +62,11 @@ def byte_of_char():
     return table
 
 
+def spelled(token, alphabet=byte_of_char()):
+    """The bytes that a token of a byte-level vocabulary stands for."""
+    return bytes(alphabet[c] for c in token)
+
+
 def model_file(models, name, file="tokenizer.json"):
     return os.path.join(models, name, file)
 
@@ -70,8 +75,7 @@ def tiktoken_ranks(models):
     """The vocabulary of gptoss as {bytes: rank}."""
     with open(model_file(models, "gptoss"), encoding="utf-8") as f:
         vocab = json.load(f)["model"]["vocab"]
-    alphabet = byte_of_char()
-    return {bytes(alphabet[c] for c in token): rank for token, rank in vocab.items()}
+    return {spelled(token): rank for token, rank in vocab.items()}
 
 
 def tiktoken_file(ranks):
@@ -94,7 +98,13 @@ class HuggingFace:
         self.version = "tokenizers " + tokenizers.__version__
         self.tokenizer = tokenizers.Tokenizer.from_file(model_file(models, name))
         with open(model_file(models, name), encoding="utf-8") as f:
-            self.added = [t["content"] for t in json.load(f)["added_tokens"]]
+            data = json.load(f)
+        self.added = {t["content"]: t["id"] for t in data["added_tokens"]}
+        vocab = data["model"]["vocab"]
+        if data["model"].get("byte_fallback"):
+            self.vocabulary = [token.replace("▁", " ").encode() for token in vocab]
+        else:
+            self.vocabulary = [spelled(t) for t in vocab if t not in self.added]
 
     def encode(self, texts, special):
         return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=special)]
@@ -109,7 +119,8 @@ class Tiktoken:
         self.version = "tiktoken " + tiktoken.__version__
         ranks = tiktoken_ranks(models)
         special = tiktoken_special(name, ranks)
-        self.added = list(special)
+        self.added = special
+        self.vocabulary = list(ranks)
         self.encoding = tiktoken.Encoding(
             name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens=special
         )

@@ -1,16 +1,22 @@
 """Encodes strings with a reference tokenizer for another process.
 
-    serve.py MODELS NAME
+    serve.py NAME [TIKTOKEN_FILE]
 
-NAME is one of those in oracle.py. A request on stdin is a count (4 bytes, little
+NAME is one of those in oracle.py, MODELS (a variable) the folder of the models.
+A tiktoken file is written on the way, when one is named. A request on stdin is a count (4 bytes, little
 endian, as all numbers here) and that many strings: one byte (1: with special
 tokens), a length (4 bytes), bytes. What is not UTF-8 in them becomes U+FFFD. The
 answer on stdout is, for each, a count (4 bytes) and as many ids (4 bytes each).
-It starts with the length of a line, and a line that names the oracle. It ends
-when stdin does.
+Before all that stands, after its length (4 bytes), a JSON object: the oracle's
+name, the added tokens with their ids, and a sample of the vocabulary as base64 of
+its bytes. The process ends when stdin does.
 """
 
 import array
+import base64
+import json
+import os
+import random
 import struct
 import sys
 
@@ -49,9 +55,18 @@ def answer(tokenizer, items):
 def main():
     if array.array("I").itemsize != 4 or sys.byteorder != "little":
         raise SystemExit("serve.py: needs 32-bit little-endian integers")
-    tokenizer = oracle.load(sys.argv[1], sys.argv[2])
+    models, name = os.environ["MODELS"], sys.argv[1]
+    tokenizer = oracle.load(models, name)
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "wb") as f:
+            f.write(oracle.tiktoken_file(oracle.tiktoken_ranks(models)))
+    sample = random.Random(1).sample(sorted(tokenizer.vocabulary), 20000)
+    hello = json.dumps({
+        "oracle": tokenizer.version,
+        "added": tokenizer.added,
+        "sample": [base64.b64encode(token).decode() for token in sample],
+    }).encode()
     out = sys.stdout.buffer
-    hello = tokenizer.version.encode()
     out.write(struct.pack("<I", len(hello)) + hello)
     out.flush()
     for items in requests(sys.stdin.buffer):

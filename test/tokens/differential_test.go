@@ -1,0 +1,251 @@
+package tokens
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var (
+	stringsFlag = flag.Int("strings", 20_000, "strings to compare per tokenizer")
+	seedFlag    = flag.Uint64("seed", 1, "which strings")
+	onlyFlag    = flag.String("only", "", "compare this tokenizer alone")
+)
+
+const (
+	batchSize    = 1000
+	mostReported = 20 // mismatches that are made small and shown
+)
+
+// encoder is what a tokenizer can do, as this test needs it.
+type encoder interface {
+	Append(dst []uint32, text string, addSpecial bool) []uint32
+	AppendSegment(dst []uint32, text string, from int) (ids []uint32, end int)
+	Prefix(addSpecial bool) []uint32
+	Suffix(addSpecial bool) []uint32
+}
+
+// names are the tokenizers to compare.
+var names = []string{"qwen3", "llama3_1", "deepseek_v3", "gptoss", "gemma3", "tiktoken-o200k", "tiktoken-kimi"}
+
+// each runs a test for every tokenizer and its oracle.
+func each(t *testing.T, test func(t *testing.T, name string, ours encoder, ref *reference)) {
+	for _, name := range names {
+		if *onlyFlag != "" && *onlyFlag != name {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			ref, ours := pair(t, name)
+			test(t, name, ours, ref)
+		})
+	}
+}
+
+// TestDifferential compares the ids of odd strings, one by one.
+func TestDifferential(t *testing.T) {
+	seeds := seedTexts(t)
+	each(t, func(t *testing.T, name string, ours encoder, ref *reference) {
+		c := comparison{ours: ours, ref: ref}
+		g := newGenerator(*seedFlag, ref, seeds)
+		next := func(n int) []item {
+			items := make([]item, n)
+			for i := range items {
+				items[i] = item{g.next(), g.IntN(4) == 0}
+			}
+			return items
+		}
+		items := next(min(batchSize, *stringsFlag))
+		for left := *stringsFlag; left > 0; left -= batchSize {
+			var following []item
+			answer := c.start(t, items)
+			c.encode(items) // while the oracle works
+			if left > batchSize {
+				following = next(min(batchSize, left-batchSize))
+			}
+			c.compare(t, items, answer())
+			items = following
+		}
+		t.Logf("%s: %d strings, %d bytes, %d tokens, %d mismatches; seed %d, oracle %s",
+			name, c.strings, c.bytes, c.tokens, c.mismatches, *seedFlag, ref.Oracle)
+		if c.strings != *stringsFlag {
+			t.Errorf("compared %d strings, want %d", c.strings, *stringsFlag)
+		}
+	})
+}
+
+// TestLong compares strings that are one long run. tiktoken's time grows with the
+// square of a run's length, so it gets shorter ones.
+func TestLong(t *testing.T) {
+	each(t, func(t *testing.T, name string, ours encoder, ref *reference) {
+		size := 60_000
+		if strings.HasPrefix(name, "tiktoken") {
+			size = 3_000
+		}
+		var items []item
+		for _, unit := range []string{"a", "ab", "thequick", "é", "中", "哈", "あ", "😀", " ", "\n", "\t", " \n", "\r\n", "\u3000", "=", "-", "0", "12", "\u0301", "ー", "A", "aA", "Aa", "▁", "\x00", "\xff", "กข", "'s", "/\n", "x "} {
+			items = append(items, item{strings.Repeat(unit, size/len(unit)), false})
+		}
+		c := comparison{ours: ours, ref: ref, whole: true}
+		answer := c.start(t, items)
+		c.encode(items)
+		c.compare(t, items, answer())
+	})
+}
+
+// seedTexts are what pieces of strings are cut from: our documents, our code and
+// the texts of the golden files.
+func seedTexts(t *testing.T) []string {
+	t.Helper()
+	var texts []string
+	for _, pattern := range []string{"docs/*.md", "pkg/prompt/*.go", "hack/oracle/*.py", "pkg/prompt/tokenizer/testdata/golden-*.json"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no files %s (%v)", pattern, err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, string(data))
+		}
+	}
+	return texts
+}
+
+// comparison counts what was compared.
+type comparison struct {
+	ours  encoder
+	ref   *reference
+	whole bool // a mismatch is shown as it is
+
+	got                                [][]uint32
+	strings, bytes, tokens, mismatches int
+}
+
+// start asks the oracle and returns the function that waits for its answer.
+func (c *comparison) start(t *testing.T, items []item) (answer func() [][]uint32) {
+	var ids [][]uint32
+	var failed error
+	var done sync.WaitGroup
+	done.Go(func() {
+		if err := c.ref.send(items); err != nil {
+			failed = err
+		}
+	})
+	var received error
+	done.Go(func() { ids, received = c.ref.receive(len(items)) })
+	return func() [][]uint32 {
+		t.Helper()
+		done.Wait()
+		if failed == nil {
+			failed = received
+		}
+		if failed != nil {
+			c.ref.fatal(t, failed)
+		}
+		return ids
+	}
+}
+
+// encode encodes all items, from several goroutines at once.
+func (c *comparison) encode(items []item) {
+	c.got = make([][]uint32, len(items))
+	var workers sync.WaitGroup
+	for w := range max(2, runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for i := w; i < len(items); i += max(2, runtime.GOMAXPROCS(0)) {
+				c.got[i] = c.ours.Append(nil, items[i].text, items[i].special)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// compare checks the answers of a batch, and that segments make the same ids.
+func (c *comparison) compare(t *testing.T, items []item, want [][]uint32) {
+	t.Helper()
+	for i, it := range items {
+		c.strings++
+		c.bytes += len(it.text)
+		c.tokens += len(want[i])
+		if !slices.Equal(c.got[i], want[i]) {
+			c.mismatches++
+			c.report(t, it, c.got[i], want[i])
+			continue
+		}
+		if ids, broken := c.segments(it); broken != "" || !slices.Equal(ids, want[i]) {
+			c.mismatches++
+			t.Errorf("%q (special %v): in segments %s %s", shorten(it.text), it.special, broken, difference(ids, want[i]))
+		}
+	}
+}
+
+// segments encodes a text piece by piece.
+func (c *comparison) segments(it item) (ids []uint32, broken string) {
+	ids = append(ids, c.ours.Prefix(it.special)...)
+	for at := 0; at < len(it.text); {
+		var end int
+		ids, end = c.ours.AppendSegment(ids, it.text, at)
+		if end <= at || end > len(it.text) {
+			return ids, "an end that is none:"
+		}
+		at = end
+	}
+	return append(ids, c.ours.Suffix(it.special)...), ""
+}
+
+// report shows a mismatch, as small as it can be made.
+func (c *comparison) report(t *testing.T, it item, got, want []uint32) {
+	t.Helper()
+	if c.mismatches > mostReported {
+		return
+	}
+	if !c.whole {
+		it = c.shrink(t, it)
+		got, want = c.ours.Append(nil, it.text, it.special), c.ref.ask(t, []item{it})[0]
+	}
+	t.Errorf("%q (special %v): %s", shorten(it.text), it.special, difference(got, want))
+}
+
+func shorten(text string) string {
+	const most = 300
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+// shrink removes what a mismatch does not need.
+func (c *comparison) shrink(t *testing.T, it item) item {
+	t.Helper()
+	for size := (len(it.text) + 1) / 2; size > 0; {
+		var tries []item
+		for from := 0; from < len(it.text); from += size {
+			tries = append(tries, item{it.text[:from] + it.text[min(len(it.text), from+size):], it.special})
+		}
+		smaller := -1
+		for i, want := range c.ref.ask(t, tries) {
+			if !slices.Equal(c.ours.Append(nil, tries[i].text, it.special), want) {
+				smaller = i
+				break
+			}
+		}
+		switch {
+		case smaller >= 0:
+			it = tries[smaller]
+			size = min(size, max(1, len(it.text)/2))
+		default:
+			size /= 2
+		}
+		if it.text == "" {
+			break
+		}
+	}
+	return it
+}
