@@ -290,7 +290,8 @@ func (g *generator) addedToken() {
 	for range g.few(0.7) {
 		t := pick(g, g.added)
 		if g.IntN(3) == 0 { // the first and the last ones are what templates use
-			t = g.added[(g.IntN(16)-8+len(g.added))%len(g.added)]
+			n := min(8, len(g.added))
+			t = pick(g, append(slices.Clone(g.added[:n]), g.added[len(g.added)-n:]...))
 		}
 		switch g.IntN(10) {
 		case 0:

@@ -46,7 +46,8 @@ func startReference(t *testing.T, name string, args ...string) *reference {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reference{cmd: env.Command(t.Context(), filepath.Join(root, "hack/oracle/serve.py"), append([]string{name}, args...)...)}
+	// Not the test's context: that one ends before the process is asked to.
+	r := &reference{cmd: env.Command(context.Background(), filepath.Join(root, "hack/oracle/serve.py"), append([]string{name}, args...)...)}
 	r.cmd.Stderr = &r.stderr
 	if r.in, err = r.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
