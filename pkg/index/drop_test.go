@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,7 @@ func TestMatchBesideDrops(t *testing.T) {
 	for id := range dropped {
 		for since := answered.Load(); answered.Load() < since+2 && !t.Failed(); {
 			x.Drop(key(uint64(id)))
+			runtime.Gosched() // on few cores the readers would wait for a whole slice
 		}
 		for _, e := range w.perWorker[dropped][:20] {
 			if err := x.Apply(&w.events[e]); err != nil {

@@ -155,33 +155,45 @@ func (r *rig) checkRecovered(s *step) {
 	r.t.Helper()
 	asked := time.Now()
 	var got map[fleet.Key]account
-	synced := within(patience, func() bool {
-		// Of one moment: what waited for an answer counts after the answer.
-		workers := r.picker.plane.Workers()
-		got = accountsOf(workers)
-		for _, w := range workers {
-			if w.State != eventplane.Synced {
-				return false
-			}
-		}
-		return r.taken(got)
-	})
-	if !synced {
-		r.t.Errorf("not all are known again: %+v", r.picker.plane.Workers())
-	}
-	r.late = max(r.late, time.Since(asked))
-	s.dropped = r.picker.plane.Stats().Dropped - r.dropped
-	r.dropped += s.dropped
+	var workers map[fleet.Key]eventplane.WorkerStats
 	lost := uint64(0)
+	counted := within(patience, func() bool {
+		workers = r.picker.plane.Workers()
+		got = accountsOf(workers)
+		s.dropped = r.picker.plane.Stats().Dropped - r.dropped
+		lost = r.uncounted(got)
+		// What waited for an answer counts only some time after the answer.
+		return allSynced(workers) && r.taken(got) && lost == s.dropped
+	})
+	r.late = max(r.late, time.Since(asked))
+	r.dropped += s.dropped
+	if !counted {
+		r.t.Errorf("%d messages were dropped, %d of those that came are not counted, and all should be known again: %+v", s.dropped, lost, workers)
+	}
 	for _, k := range r.ranks() {
 		g, b := got[k.key], &k.books
-		lost += b.Events - g.Events - g.Skipped
 		b.tainted, b.noticed = false, nil
 		b.Events = g.Events + g.Skipped
 	}
-	if lost != s.dropped {
-		r.t.Errorf("%d messages were dropped, and %d of those that came are not counted", s.dropped, lost)
+}
+
+func allSynced(workers map[fleet.Key]eventplane.WorkerStats) bool {
+	for _, w := range workers {
+		if w.State != eventplane.Synced {
+			return false
+		}
 	}
+	return true
+}
+
+// uncounted is how many events came that the plane neither took in nor skipped.
+func (r *rig) uncounted(got map[fleet.Key]account) uint64 {
+	n := uint64(0)
+	for _, k := range r.ranks() {
+		g := got[k.key]
+		n += k.books.Events - g.Events - g.Skipped
+	}
+	return n
 }
 
 // noteDelays notes how long the gaps of this step were not known.
