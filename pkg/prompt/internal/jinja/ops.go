@@ -1,0 +1,484 @@
+package jinja
+
+import (
+	"math"
+	"math/bits"
+	"strings"
+)
+
+func negate(op byte, v Value) (Value, *Error) {
+	switch {
+	case v.kind == KindFloat && op == '-':
+		return Float(-v.float()), nil
+	case v.kind == KindFloat || v.kind == KindBig && op == '+':
+		return v, nil
+	case v.intLike() && op == '+':
+		return Int(v.int()), nil
+	case v.intLike() && v.int() != math.MinInt64:
+		return Int(-v.int()), nil
+	case v.number():
+		return Undefined, refused("a number is too large")
+	}
+	return Undefined, raised("a sign before something that is no number")
+}
+
+// arith is a binary operator of arithmetic, on texts and lists, too.
+func (m *machine) arith(op string, a, b Value) (Value, *Error) {
+	if a.number() && b.number() {
+		if a.kind == KindBig || b.kind == KindBig {
+			return Undefined, refused("a number is too large")
+		}
+		if a.intLike() && b.intLike() {
+			return intArith(op, a.int(), b.int())
+		}
+		return floatArith(op, a.asFloat(), b.asFloat())
+	}
+	switch op {
+	case "+":
+		return m.add(a, b)
+	case "*":
+		if b.kind == KindString || b.kind == KindList {
+			a, b = b, a
+		}
+		if b.intLike() {
+			return m.repeat(a, b.int())
+		}
+	case "%":
+		if a.kind == KindString {
+			return m.format(a, b)
+		}
+	}
+	return Undefined, raised("operator " + op + " on values of the wrong type")
+}
+
+func (m *machine) add(a, b Value) (Value, *Error) {
+	switch {
+	case a.kind == KindString && b.kind == KindString:
+		s, t := a.str(), b.str()
+		if err := m.charge(len(s) + len(t)); err != nil {
+			return Undefined, err
+		}
+		if a.markup != b.markup && strings.ContainsAny(s+t, "&<>'\"") {
+			return Undefined, refused("text marked as safe joined to text that is not")
+		}
+		v := String(s + t)
+		v.markup = a.markup || b.markup
+		return v, nil
+	case a.kind == KindList && b.kind == KindList:
+		l, r := a.list(), b.list()
+		if l.shape != r.shape || l.shape > shapeTuple {
+			break
+		}
+		if err := m.chargeList(len(l.Items) + len(r.Items)); err != nil {
+			return Undefined, err
+		}
+		items := make([]Value, 0, len(l.Items)+len(r.Items))
+		items = append(append(items, l.Items...), r.Items...)
+		return newShape(items, l.shape), nil
+	}
+	return Undefined, raised("operator + on values of the wrong type")
+}
+
+// repeat is a * n for a text or a list.
+func (m *machine) repeat(a Value, n int64) (Value, *Error) {
+	n = max(0, min(n, 1<<30))
+	switch a.kind {
+	case KindString:
+		s := a.str()
+		if err := m.charge(min(len(s)*int(n), 1<<40)); err != nil {
+			return Undefined, err
+		}
+		v := String(strings.Repeat(s, int(n)))
+		v.markup = a.markup
+		return v, nil
+	case KindList:
+		l := a.list()
+		if l.shape > shapeTuple {
+			break
+		}
+		if len(l.Items) == 0 {
+			n = 0
+		}
+		if err := m.chargeList(len(l.Items) * int(n)); err != nil {
+			return Undefined, err
+		}
+		items := make([]Value, 0, len(l.Items)*int(n))
+		for range n {
+			items = append(items, l.Items...)
+		}
+		return newShape(items, l.shape), nil
+	}
+	return Undefined, raised("operator * on values of the wrong type")
+}
+
+// intArith computes with integers as Python does. A result beyond 64 bits is
+// refused.
+func intArith(op string, a, b int64) (Value, *Error) {
+	switch op {
+	case "+":
+		if s := a + b; (s > a) == (b > 0) {
+			return Int(s), nil
+		}
+	case "-":
+		if s := a - b; (s < a) == (b > 0) {
+			return Int(s), nil
+		}
+	case "*":
+		high, low := bits.Mul64(magnitude(a), magnitude(b))
+		if high == 0 && low < 1<<63 {
+			return Int(a * b), nil
+		}
+	case "**":
+		return intPower(a, b)
+	case "/", "//", "%":
+		if b == 0 {
+			return Undefined, raised("a division by zero")
+		}
+		if a == math.MinInt64 && b == -1 {
+			break
+		}
+		if op == "/" {
+			return divide(a, b)
+		}
+		q, r := a/b, a%b
+		if r != 0 && (r < 0) != (b < 0) {
+			q, r = q-1, r+b
+		}
+		if op == "%" {
+			q = r
+		}
+		return Int(q), nil
+	}
+	return Undefined, refused("a number is too large")
+}
+
+func magnitude(n int64) uint64 {
+	if n < 0 {
+		return -uint64(n)
+	}
+	return uint64(n)
+}
+
+// divide is a / b: exact only while both are exact as floats.
+func divide(a, b int64) (Value, *Error) {
+	const exact = 1 << 53
+	if magnitude(a) > exact || magnitude(b) > exact {
+		return Undefined, refused("a number is too large")
+	}
+	return Float(float64(a) / float64(b)), nil
+}
+
+func intPower(a, b int64) (Value, *Error) {
+	if b < 0 {
+		if a == 0 {
+			return Undefined, raised("a division by zero")
+		}
+		return Float(math.Pow(float64(a), float64(b))), nil
+	}
+	out := Int(1)
+	for range min(b, 64) {
+		var err *Error
+		if out, err = intArith("*", out.int(), a); err != nil {
+			return Undefined, err
+		}
+	}
+	if b > 64 && magnitude(a) > 1 {
+		return Undefined, refused("a number is too large")
+	}
+	if b > 64 && a == -1 && b%2 != 0 {
+		return Int(-1), nil
+	}
+	return out, nil
+}
+
+func floatArith(op string, a, b float64) (Value, *Error) {
+	switch op {
+	case "+":
+		return Float(a + b), nil
+	case "-":
+		return Float(a - b), nil
+	case "*":
+		return Float(a * b), nil
+	case "**":
+		return Float(math.Pow(a, b)), nil
+	}
+	if b == 0 {
+		return Undefined, raised("a division by zero")
+	}
+	if op == "/" {
+		return Float(a / b), nil
+	}
+	r := math.Mod(a, b)
+	if r != 0 && (r < 0) != (b < 0) {
+		r += b
+	}
+	if op == "%" {
+		return Float(r), nil
+	}
+	return Float(math.Round((a - r) / b)), nil
+}
+
+func (m *machine) compare(op string, a, b Value) (bool, *Error) {
+	switch op {
+	case "==", "!=":
+		same, err := m.equal(a, b)
+		return same == (op == "=="), err
+	case "in", "not in":
+		in, err := m.contains(b, a)
+		return in == (op == "in"), err
+	}
+	c, err := order(a, b, maxNesting)
+	switch op {
+	case "<":
+		return c < 0, err
+	case "<=":
+		return c <= 0, err
+	case ">":
+		return c > 0, err
+	default:
+		return c >= 0, err
+	}
+}
+
+// equal is a == b, with the cost of long values.
+func (m *machine) equal(a, b Value) (bool, *Error) {
+	if a.kind == b.kind {
+		switch a.kind {
+		case KindString:
+			if err := m.work(min(int(a.num), int(b.num))); err != nil {
+				return false, err
+			}
+		case KindList, KindDict:
+			if err := m.weigh(a, maxNesting); err != nil {
+				return false, err
+			}
+		}
+	}
+	return equal(a, b, maxNesting)
+}
+
+// weigh counts a step for every value inside v.
+func (m *machine) weigh(v Value, depth int) *Error {
+	if err := m.step(); err != nil {
+		return err
+	}
+	if depth == 0 {
+		return tooDeep()
+	}
+	switch v.kind {
+	case KindString:
+		return m.work(int(v.num))
+	case KindList:
+		for _, item := range v.list().Items {
+			if err := m.weigh(item, depth-1); err != nil {
+				return err
+			}
+		}
+	case KindDict:
+		for _, e := range v.dict().entries {
+			if err := m.weigh(e.Val, depth-1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func tooDeep() *Error { return &Error{Code: LimitDepth, Msg: "values are nested too deep"} }
+
+func equal(a, b Value, depth int) (bool, *Error) {
+	if depth == 0 {
+		return false, tooDeep()
+	}
+	if a.number() && b.number() {
+		return equalNumbers(a, b), nil
+	}
+	if a.kind != b.kind {
+		return false, nil
+	}
+	switch a.kind {
+	case KindUndefined, KindNone:
+		return true, nil
+	case KindString:
+		return a.str() == b.str(), nil
+	case KindList:
+		return equalLists(a.list(), b.list(), depth)
+	case KindDict:
+		return equalDicts(a.dict(), b.dict(), depth)
+	default:
+		return a.ref == b.ref, nil
+	}
+}
+
+func equalNumbers(a, b Value) bool {
+	switch {
+	case a.kind == KindBig || b.kind == KindBig:
+		return a.kind == b.kind && a.str() == b.str()
+	case a.intLike() && b.intLike():
+		return a.int() == b.int()
+	case a.kind == KindFloat && b.kind == KindFloat:
+		return a.float() == b.float()
+	}
+	c, ok := orderNumbers(a, b)
+	return ok && c == 0
+}
+
+func equalLists(l, r *List, depth int) (bool, *Error) {
+	if l == r {
+		return true, nil
+	}
+	if l.shape != r.shape || l.shape == shapeIter || len(l.Items) != len(r.Items) {
+		return false, nil
+	}
+	if l.shape == shapeView {
+		return false, refused("a comparison of the keys or values of dicts")
+	}
+	for i := range l.Items {
+		if same, err := equal(l.Items[i], r.Items[i], depth-1); err != nil || !same {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func equalDicts(d, e *Dict, depth int) (bool, *Error) {
+	if d == e {
+		return true, nil
+	}
+	if d.Len() != e.Len() {
+		return false, nil
+	}
+	for _, x := range d.entries {
+		v, ok, _ := e.lookup(x.Key)
+		if !ok {
+			return false, nil
+		}
+		if same, err := equal(x.Val, v, depth-1); err != nil || !same {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// order compares as < and > do: below zero when a comes first.
+func order(a, b Value, depth int) (int, *Error) {
+	if depth == 0 {
+		return 0, tooDeep()
+	}
+	switch {
+	case a.kind == KindString && b.kind == KindString:
+		return strings.Compare(a.str(), b.str()), nil
+	case a.number() && b.number():
+		c, ok := orderNumbers(a, b)
+		if !ok {
+			return 0, refused("a comparison of unusual numbers")
+		}
+		return c, nil
+	case a.kind == KindList && b.kind == KindList:
+		l, r := a.list(), b.list()
+		if l.shape != r.shape || l.shape > shapeTuple {
+			break
+		}
+		for i := range min(len(l.Items), len(r.Items)) {
+			same, err := equal(l.Items[i], r.Items[i], depth-1)
+			if err != nil {
+				return 0, err
+			}
+			if !same {
+				return order(l.Items[i], r.Items[i], depth-1)
+			}
+		}
+		return len(l.Items) - len(r.Items), nil
+	}
+	return 0, raised("a comparison of values of different types")
+}
+
+// orderNumbers compares numbers, exactly. It is not ok for what is no number and
+// for integers beyond 64 bits.
+func orderNumbers(a, b Value) (int, bool) {
+	if a.kind == KindBig || b.kind == KindBig {
+		return 0, false
+	}
+	if a.intLike() && b.intLike() {
+		switch {
+		case a.int() < b.int():
+			return -1, true
+		case a.int() > b.int():
+			return 1, true
+		}
+		return 0, true
+	}
+	const exact = 1 << 53
+	if a.intLike() && magnitude(a.int()) > exact || b.intLike() && magnitude(b.int()) > exact {
+		return 0, false
+	}
+	x, y := a.asFloat(), b.asFloat()
+	switch {
+	case x < y:
+		return -1, true
+	case x > y:
+		return 1, true
+	case x == y:
+		return 0, true
+	}
+	return 0, false
+}
+
+// contains is "item in box".
+func (m *machine) contains(box, item Value) (bool, *Error) {
+	switch box.kind {
+	case KindUndefined:
+		return false, nil
+	case KindString:
+		if item.kind != KindString {
+			return false, raised("in a text, something that is no text")
+		}
+		if err := m.work(len(box.str())); err != nil {
+			return false, err
+		}
+		return strings.Contains(box.str(), item.str()), nil
+	case KindDict:
+		_, ok, bad := box.dict().lookup(item)
+		if bad {
+			return false, raised("in a dict, something that cannot be hashed")
+		}
+		return ok, nil
+	case KindList:
+		items, err := m.items(box)
+		if err != nil {
+			return false, err
+		}
+		for _, v := range items {
+			if err := m.step(); err != nil {
+				return false, err
+			}
+			if same, err := m.equal(v, item); err != nil || same {
+				return same, err
+			}
+		}
+		return false, nil
+	case KindNamespace, KindLoop, KindFunc:
+		return false, refused("in, on a namespace or a function")
+	default:
+		return false, raised("in, on something without elements")
+	}
+}
+
+// hashable reports whether v can be a key of a dict.
+func hashable(v Value) bool {
+	switch v.kind {
+	case KindDict:
+		return false
+	case KindList:
+		l := v.list()
+		if l.shape != shapeTuple {
+			return false
+		}
+		for _, item := range l.Items {
+			if item.kind == KindList || item.kind == KindDict {
+				return false // nested tuples are not worth it
+			}
+		}
+	}
+	return true
+}
