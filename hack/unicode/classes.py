@@ -14,7 +14,7 @@ import sys
 import tiktoken
 import tokenizers
 from tokenizers import Regex
-from tokenizers.pre_tokenizers import Split
+from tokenizers.pre_tokenizers import Digits, Split
 
 # The order is that of the bits in the Go table.
 CLASSES = {
@@ -30,6 +30,8 @@ CLASSES = {
     "han": r"\p{Han}",
     "cjk": "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]",
 }
+# Digits asks the standard library of Rust, which knows a newer Unicode.
+DIGITS = "digit"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 CHUNK = 4096
 
@@ -43,6 +45,12 @@ def in_tokenizers(pattern):
         for text, _ in split.pre_tokenize_str("".join(map(chr, chunk))):
             found.difference_update(map(ord, text))
     return found
+
+
+def in_digits():
+    """Code points that the Digits pre-tokenizer cuts out."""
+    digits = Digits(individual_digits=True)
+    return {c for c in CODE_POINTS if len(digits.pre_tokenize_str("a" + chr(c))) == 2}
 
 
 def in_tiktoken(pattern):
@@ -59,11 +67,12 @@ def main():
         members[name] = in_tokenizers(pattern)
         if members[name] != in_tiktoken(pattern):
             sys.exit(f"tokenizers and tiktoken differ in {name}: they need a table each")
+    members[DIGITS] = in_digits()
     print("# Written by classes.py: the classes of all code points, as the regex engines of")
     print(f"# tokenizers {tokenizers.__version__} and tiktoken {tiktoken.__version__} hold them.")
     start, last = 0, None
     for c in range(0x110001):
-        now = [n for n in CLASSES if c in members[n]] if c < 0x110000 else None
+        now = [n for n in members if c in members[n]] if c < 0x110000 else None
         if now != last:
             if last:
                 print(f"{start:04X}-{c - 1:04X} {' '.join(last)}")

@@ -1,7 +1,7 @@
 // Command unicode writes the table of character classes that the tokenizer's
-// scanners read. Its input, classes.txt, is what the regex engines of Hugging
-// Face tokenizers and of tiktoken say of each code point: classes.py asks them.
-// Go's own tables are of another Unicode version, so they are no source.
+// scanners read. Its input, classes.txt, is what Hugging Face tokenizers and
+// tiktoken say of each code point: classes.py asks them. Go's own tables are of
+// another Unicode version, so they are no source.
 //
 // Run it from the repository's root: go run ./hack/unicode
 package main
@@ -28,7 +28,7 @@ const (
 
 // classes are the names classes.txt uses, in the order of their bits.
 var classes = []string{
-	"upper", "lower", "caseless", "mark", "number", "punct", "symbol", "space", "newline", "han", "cjk",
+	"upper", "lower", "caseless", "mark", "number", "punct", "symbol", "space", "newline", "han", "cjk", "digit",
 }
 
 func main() {

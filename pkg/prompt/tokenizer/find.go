@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -97,5 +98,62 @@ func startsWithWord(text string) bool {
 // isWord reports whether a character is one of words: \w of Unicode's rules for
 // regexes, in Rust's regex crate.
 func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control)
+	if r < utf8.RuneSelf {
+		return r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z'
+	}
+	return inAny(newerWords, r) || unicode.In(r, unicode.L, unicode.Nl, unicode.Other_Alphabetic, unicode.M, unicode.Nd, unicode.Pc, unicode.Join_Control)
+}
+
+// newerWords are characters of words that are newer than Go's tables (Unicode
+// 15), as the regex crate of tokenizers 0.22 has them (Unicode 16).
+var newerWords = []runeRange{
+	{0x0897, 0x0897},
+	{0x1C89, 0x1C8A},
+	{0xA7CB, 0xA7CD},
+	{0xA7DA, 0xA7DC},
+	{0x105C0, 0x105F3},
+	{0x10D40, 0x10D65},
+	{0x10D69, 0x10D6D},
+	{0x10D6F, 0x10D85},
+	{0x10EC2, 0x10EC4},
+	{0x10EFC, 0x10EFC},
+	{0x11380, 0x11389},
+	{0x1138B, 0x1138B},
+	{0x1138E, 0x1138E},
+	{0x11390, 0x113B5},
+	{0x113B7, 0x113C0},
+	{0x113C2, 0x113C2},
+	{0x113C5, 0x113C5},
+	{0x113C7, 0x113CA},
+	{0x113CC, 0x113D3},
+	{0x113E1, 0x113E2},
+	{0x116D0, 0x116E3},
+	{0x11BC0, 0x11BE0},
+	{0x11BF0, 0x11BF9},
+	{0x11F5A, 0x11F5A},
+	{0x13460, 0x143FA},
+	{0x16100, 0x16139},
+	{0x16D40, 0x16D6C},
+	{0x16D70, 0x16D79},
+	{0x18CFF, 0x18CFF},
+	{0x1CCF0, 0x1CCF9},
+	{0x1E5D0, 0x1E5FA},
+	{0x2EBF0, 0x2EE5D},
+}
+
+// runeRange is a range of characters, with both ends.
+type runeRange struct{ first, last rune }
+
+// inAny reports whether one of the ranges, which are in order, has a character.
+func inAny(list []runeRange, r rune) bool {
+	_, ok := slices.BinarySearchFunc(list, r, func(c runeRange, r rune) int {
+		switch {
+		case c.last < r:
+			return -1
+		case c.first > r:
+			return 1
+		}
+		return 0
+	})
+	return ok
 }

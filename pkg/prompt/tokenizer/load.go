@@ -88,8 +88,10 @@ func (r *reader) tokenizer(root *node) (*Tokenizer, *LoadError) {
 
 // together refuses parts that are supported alone but not with each other.
 func (r *reader) together(root *node, t *Tokenizer) {
-	if t.pretokenizer.firstOnly && t.added.hasLate && !t.normalizer.identity() {
-		r.fail(root.get("pre_tokenizer"), "prepend_scheme first is not supported beside a normalizer and normalized added tokens")
+	// What comes first is what starts at the first character of the text as it
+	// was: several pieces may, once that character has become several.
+	if t.pretokenizer.firstOnly && !t.normalizer.identity() {
+		r.fail(root.get("pre_tokenizer"), "prepend_scheme first is not supported with a normalizer")
 	}
 }
 

@@ -97,7 +97,9 @@ const shortRun = 24
 // appendComposed appends the composed form of a text without unknown marks.
 func appendComposed(dst []byte, text string) []byte {
 	if len(text) <= shortRun {
-		return norm.NFC.AppendString(dst, text)
+		// Not right after dst: x/text would compose with what is there.
+		var short [4 * shortRun]byte
+		return append(dst, norm.NFC.AppendString(short[:0], text)...)
 	}
 	marks := decompose(text)
 	order(marks)
@@ -206,28 +208,13 @@ func pair(a, b rune) (rune, bool) {
 
 // unknownMark reports whether a character combines in Go's Unicode version and
 // not in Hugging Face's.
-func unknownMark(r rune) bool {
-	if r < unknownMarks[0].first {
-		return false
-	}
-	_, ok := slices.BinarySearchFunc(unknownMarks, r, func(c runeRange, r rune) int {
-		switch {
-		case c.last < r:
-			return -1
-		case c.first > r:
-			return 1
-		}
-		return 0
-	})
-	return ok
-}
-
-type runeRange struct{ first, last rune }
+func unknownMark(r rune) bool { return r >= unknownMarks[0].first && inAny(unknownMarks, r) }
 
 // unknownMarks are the characters that combine in Unicode 15, which x/text has,
 // and not in the version of unicode-normalization-alignments 0.1.12, with which
 // tokenizers 0.22 normalizes: newer ones, and a few that became combining later.
-// hack/unicode/normalization.py finds them.
+// hack/unicode/properties.py finds the
+// characters that do.
 var unknownMarks = []runeRange{
 	{0x07FD, 0x07FD},
 	{0x0898, 0x089F},

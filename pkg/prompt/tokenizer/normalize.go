@@ -58,7 +58,11 @@ func (r *reader) addNormalizer(out *normalizer, n *node, inner bool) {
 		out.steps = append(out.steps, lowercase{})
 	case "Prepend":
 		r.only(n, "type", "prepend")
-		out.steps = append(out.steps, prepend{r.text(n, "prepend")})
+		text := r.text(n, "prepend")
+		if text == "" {
+			r.fail(n, "Prepend of nothing is not supported") // it doubles a character there
+		}
+		out.steps = append(out.steps, prepend{text})
 	case "Replace":
 		r.only(n, "type", "pattern", "content")
 		out.steps = append(out.steps, replace{r.literal(n, "Replace"), r.text(n, "content")})
@@ -86,7 +90,7 @@ func (r *reader) literal(n *node, what string) string {
 type prepend struct{ text string }
 
 func (p prepend) apply(text string, buf []byte) (string, []byte) {
-	if text == "" || p.text == "" {
+	if text == "" {
 		return text, buf
 	}
 	buf = append(append(buf, p.text...), text...)

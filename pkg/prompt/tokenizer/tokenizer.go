@@ -115,11 +115,10 @@ func (t *Tokenizer) encode(dst []uint32, text string, from int, segment bool, s 
 		text, segment = view(s.mended), false
 	}
 	at, next := from, from
-	for at < len(text) {
+	for {
 		f, ok := t.added.find(text, at, next)
 		if !ok {
-			dst = t.gap(dst, text[at:], at == 0, s)
-			break
+			return t.gap(dst, text[at:], at == 0, s), size
 		}
 		if at < f.start {
 			dst = t.gap(dst, text[at:f.start], at == 0, s)
@@ -132,12 +131,14 @@ func (t *Tokenizer) encode(dst []uint32, text string, from int, segment bool, s 
 			return dst, at
 		}
 	}
-	return dst, size
 }
 
 // gap encodes text between added tokens that were found in the raw text. first
 // says that it starts the whole text.
 func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uint32 {
+	if text == "" {
+		return dst
+	}
 	if !utf8.ValidString(text) {
 		s.mended = appendMended(s.mended[:0], text)
 		text = view(s.mended)
@@ -150,7 +151,7 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 		return t.words(dst, text, 0, first, s)
 	}
 	at, next := 0, 0
-	for at < len(text) {
+	for {
 		f, ok := t.added.findMarked(t.added.set, text, at, next, true)
 		if !ok {
 			return t.words(dst, text[at:], 0, first && at == 0, s)
@@ -163,7 +164,6 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 		}
 		at, next = f.end, f.next
 	}
-	return dst
 }
 
 // words cuts text by the pre-tokenizer's cuts from the i-th on and encodes the

@@ -1,7 +1,6 @@
 package bpe_test
 
 import (
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,31 +63,24 @@ func BenchmarkWords(b *testing.B) {
 	}
 }
 
-// BenchmarkLong has words that step by step merging takes long for.
+// BenchmarkLong has words that step by step merging takes long for, also with the
+// queue, and shorter ones with the obvious twin.
 func BenchmarkLong(b *testing.B) {
-	m := realModel(b, "qwen3")
-	r := rand.New(rand.NewPCG(1, 2))
-	random := func(letters string) string {
-		word := make([]byte, 100_000)
-		for i := range word {
-			word[i] = letters[r.IntN(len(letters))]
-		}
-		return string(word)
-	}
-	for _, bb := range []struct{ name, word string }{
-		{"one letter", random("a")},
-		{"spaces", random(" ")},
-		{"two letters", random("ab")},
-		{"letters", random("abcdefghijklmnopqrstuvwxyz")},
-		{"base64", random("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")},
-	} {
-		b.Run(bb.name, func(b *testing.B) { encode(b, m, []string{bb.word}) })
-		b.Run(bb.name+"/queue", func(b *testing.B) {
+	m, slow := realModel(b, "qwen3"), newTwin(realSpec(b, "qwen3"))
+	for kind, word := range longWords(100_000) {
+		b.Run(kind, func(b *testing.B) { encode(b, m, []string{word}) })
+		b.Run(kind+"/queue", func(b *testing.B) {
 			var s bpe.Scratch
 			var ids []uint32
-			b.SetBytes(int64(len(bb.word)))
+			b.SetBytes(int64(len(word)))
 			for b.Loop() {
-				ids = m.Merge(ids[:0], bb.word, &s)
+				ids = m.Merge(ids[:0], word, &s)
+			}
+		})
+		b.Run(kind+"/twin of 1000", func(b *testing.B) {
+			b.SetBytes(1000)
+			for b.Loop() {
+				slow.encode(word[:1000])
 			}
 		})
 	}

@@ -29,7 +29,7 @@ func TestAppendEqualsTwinDense(t *testing.T) {
 	}
 }
 
-const denseRounds = 2000
+const denseRounds = 1000
 
 func denseSpec(d draw, alphabet string) bpe.Spec {
 	spec := bpe.Spec{Unk: -1}

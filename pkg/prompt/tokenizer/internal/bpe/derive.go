@@ -85,37 +85,37 @@ func (m *Model) implied(spec *Spec) ([]merge, error) {
 // that the parts of a token, and all that merges inside it before they do, are
 // known before it. Only the last merges of closed tokens ever happen, so only
 // these are kept.
-func (m *Model) derive(spec *Spec, list []merge, ends, prefixes []uint32) {
+func (m *Model) derive(spec *Spec, list []merge) (closed []bool) {
+	closed = make([]bool, len(spec.Tokens))
 	m.edges, m.tails = make([]edge, len(spec.Tokens)), make([]tail, len(spec.Tokens))
 	for id, token := range spec.Tokens {
 		m.tails[id].size = uint32(len(token))
-		if m.isSymbol(token) {
-			m.close(uint32(id), ends)
-		}
+		closed[id] = m.isSymbol(token)
 	}
 	m.touching = newTouching(m.chars)
 	m.pairs = newPairTable(min(len(list), len(spec.Tokens)))
 	for _, at := range m.bySize(list) {
 		c := &list[at]
-		if !m.closed(c.left, ends) || !m.closed(c.right, ends) {
+		if !closed[c.left] || !closed[c.right] {
 			continue
 		}
+		left, right, whole := &m.edges[c.left], &m.edges[c.right], &m.edges[c.id]
 		// A closed token has one last merge. To find it again is to find it
 		// listed twice.
-		if m.closed(c.id, ends) {
-			if t := m.edges[c.id].tree; t.left() != c.left || t.right() != c.right {
+		if closed[c.id] {
+			if whole.tree.left() != c.left || whole.tree.right() != c.right {
 				continue
 			}
 		} else if !m.meet(c.left, c.right) {
 			continue
 		}
+		closed[c.id] = true
+		whole.tree = packTree(c.left, c.right, max(c.time, left.tree.time(), right.tree.time()))
+		left.join(c.right)
 		m.pairs.set(c.left, c.right, c.time)
-		m.edges[c.left].join(c.right)
-		m.edges[c.id].tree = packTree(c.left, c.right, max(c.time, m.edges[c.left].tree.time(), m.edges[c.right].tree.time()))
-		m.close(c.id, ends)
-		m.touching.add(spec.Tokens[c.id])
+		m.touching.add(spec.Tokens[c.id], int(m.tails[c.left].size))
 	}
-	m.chain(ends, prefixes)
+	return closed
 }
 
 // isSymbol reports whether a token is a symbol that words start as.
@@ -125,12 +125,6 @@ func (m *Model) isSymbol(token []byte) bool {
 	}
 	_, size := utf8.DecodeRune(token)
 	return size == len(token)
-}
-
-func (m *Model) close(id uint32, ends []uint32) { m.trie.nodes[ends[id]] |= nodeClosed }
-
-func (m *Model) closed(id uint32, ends []uint32) bool {
-	return m.trie.nodes[ends[id]]&nodeClosed != 0
 }
 
 // bySize returns the places of all merges in a list, those of the shortest
@@ -156,11 +150,15 @@ func (m *Model) bySize(list []merge) []uint32 {
 	return order
 }
 
-// chain links each token to the longest closed token that it starts with.
-func (m *Model) chain(ends, prefixes []uint32) {
-	for id := range prefixes {
+// link marks the closed tokens in the trie, and links each token to the longest
+// closed one that it starts with.
+func (m *Model) link(closed []bool, ends, prefixes []uint32) {
+	for id, is := range closed {
+		if is {
+			m.trie.nodes[ends[id]] |= nodeClosed
+		}
 		shorter := prefixes[id]
-		for shorter != 0 && !m.closed(shorter-1, ends) {
+		for shorter != 0 && !closed[shorter-1] {
 			shorter = prefixes[shorter-1]
 		}
 		m.tails[id].shorter = shorter

@@ -10,9 +10,9 @@
 //
 // # What is done instead
 //
-// Following the rule takes a queue of merges. Most words are one token or a few,
-// so [Model.Append] looks for the result directly, in time linear in the word.
-// Three facts make that exact.
+// Following the rule takes a queue of merges (rule.go). Most words are one token
+// or a few, so [Model.Append] looks for the result itself, in time linear in the
+// word. Four facts make that exact, for merges in any order.
 //
 //  1. Cut a word where its encoding has a boundary. Each side, encoded alone,
 //     gives its side of the encoding: nothing merged across the boundary, so
@@ -25,22 +25,38 @@
 //     do when only the two are encoded, and this merge would have been first
 //     there as well; but those two are valid. So there is no such merge.
 //  3. So a word has exactly one sequence of closed tokens with valid neighbours,
-//     and that is its encoding. The same holds for each start of the word, so a
-//     position is reached by one sequence only: a position found to lead nowhere
-//     need not be tried again. The search takes the longest token first and
-//     steps back when stuck.
+//     and that is its encoding.
+//  4. The same holds for each start of the word, so each position is reached by
+//     one sequence only. A search that takes the longest token first, and steps
+//     back where it is stuck, therefore comes to each position once at most.
 //
-// # Whether two tokens are valid neighbours
+// # Which tokens are closed, and which neighbours valid
 //
-// A closed token comes from one last merge, that one's parts from theirs, and so
-// on: a tree, found when the model is built. Between two tokens only the right
-// edge of the left tree and the left edge of the right tree matter. As long as
-// every merge in the trees has a higher rank than the merges of its parts, things
-// happen in order of rank, and one walk down both edges, youngest first, sees
-// every pair of symbols that were ever neighbours across the boundary. The two
-// are valid when no such pair is a merge that would have come first.
+// A closed token comes from one last merge, its parts from theirs, and so on: a
+// tree. Only merges in such trees ever happen; a vocabulary may list many more.
 //
-// A vocabulary whose trees are not in that order is possible, though not in use.
-// Its words, and words with symbols that the vocabulary lacks where that matters,
-// are encoded by the rule itself, with a queue (rule.go), in n log n.
+// Give each merge in a tree a time: its rank, or if that is higher the latest
+// time below it, since it cannot happen before its parts are there. When two
+// tokens are encoded together, the merges of both happen in order of time, the
+// left one's first among equals. (Should something with a higher rank than that
+// happen before a merge, then something below that merge was ready, had a lower
+// rank, and was passed over.)
+//
+// What may spoil the two is a merge across their boundary: of a symbol on the
+// right edge of the left tree with one on the left edge of the right tree, while
+// both are there. Such a pair merges exactly when its rank comes before the time
+// at which either symbol is merged away on its own side. One walk down the two
+// edges, youngest symbol first, sees every such pair ([Model.meet]). When a symbol
+// is merged away in the very moment that brought it about, because that merge has
+// a lower rank and only waited for it, then the rank itself counts instead of the
+// time.
+//
+// The tree of a token is found the same way: of the merges that make it, one has
+// closed parts that meet undisturbed, or none has.
+//
+// # Symbols without a token
+//
+// Where a character falls back to the tokens of its bytes, and these never merge,
+// nothing crosses it and the search goes on behind it. Everything else that has
+// to do with missing symbols is left to the rule, in n log n.
 package bpe

@@ -53,7 +53,7 @@ func New(spec Spec) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.derive(&spec, list, ends, prefixes)
+	m.link(m.derive(&spec, list), ends, prefixes)
 	m.keep(list)
 	return m, nil
 }

@@ -2,10 +2,9 @@ package bpe
 
 import "unicode/utf8"
 
-// Append appends the ids of one word to dst. With Chars the word is UTF-8. The
-// time taken grows with the length of the word, not faster. It looks for the one
-// sequence of closed tokens with valid neighbours that spells the word (see the
-// package comment).
+// Append appends the ids of one word to dst: the one sequence of closed tokens
+// with valid neighbours that spells it (see the package comment). With Chars the
+// word is UTF-8. The time taken grows with the length of the word, not faster.
 func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 	next, size := m.trie.longest(word)
 	if size == len(word) {
@@ -19,7 +18,6 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 			return append(dst, id)
 		}
 	}
-	s.clearDead(len(word))
 	start, first, pos := len(dst), len(dst), 0
 	for {
 		if size == 0 {
@@ -33,13 +31,12 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 				dst = append(dst, uint32(m.byteTokens[b]))
 			}
 			first = len(dst)
-		} else if s.isDead(pos+size) || len(dst) > first && m.touching.may(word, pos) && !m.valid(dst[len(dst)-1], next) {
+		} else if len(dst) > first && m.touching.may(word, pos) && !m.valid(dst[len(dst)-1], next) {
 			// Try a shorter one, and where there is none take the last one back.
 			for m.tails[next].shorter == 0 {
 				if len(dst) == first {
 					return m.follow(dst[:start], word, s) // not reached: some way exists
 				}
-				s.setDead(pos)
 				next = dst[len(dst)-1]
 				dst = dst[:len(dst)-1]
 				pos -= int(m.tails[next].size)
@@ -73,7 +70,7 @@ func (m *Model) valid(x, y uint32) bool {
 }
 
 // meet reports whether what two closed tokens spell together comes to the point
-// where both are whole. It walks down the edges at their boundary, undoing the
+// where both are whole. It walks down the edges at their boundary and undoes the
 // younger symbol first; of two as old the right one, since among equals the left
 // merges first. At each step, nothing may merge across before either symbol is
 // merged away on its own side.
@@ -88,13 +85,14 @@ func (m *Model) meet(x, y uint32) bool {
 			x = tx.right()
 			ex = edges[x]
 			xEnd = tx.time()
-			if ex.tree.time() == xEnd {
+			if ex.tree.time() == xEnd { // x was waited for
 				xEnd = m.pairs.time(tx.left(), x)
 			}
 		case ty.time() > 0:
 			y = ty.left()
 			ey = edges[y]
 			yEnd = ty.time()
+			// y was waited for, and is the last to come
 			if ey.tree.time() == yEnd && edges[ty.right()].tree.time() < yEnd {
 				yEnd = m.pairs.time(y, ty.right())
 			}

@@ -19,15 +19,11 @@ func newTouching(chars bool) touching {
 	return touching{chars: chars, pairs: make([]uint64, 1<<(2*classBits)/64)}
 }
 
-// add notes all neighbours inside a token.
-func (t *touching) add(bytes []byte) {
-	token := string(bytes)
-	for i := 1; i < len(token); i++ {
-		if !t.chars || token[i]&0xC0 != 0x80 {
-			at := t.at(token, i)
-			t.pairs[at/64] |= 1 << (at % 64)
-		}
-	}
+// add notes the neighbours at a place inside a token.
+func (t *touching) add(token []byte, pos int) {
+	from := max(pos-2, 0) // no further than a class looks
+	at := t.at(string(token[from:min(pos+4, len(token))]), pos-from)
+	t.pairs[at/64] |= 1 << (at % 64)
 }
 
 // may reports whether the symbols before and after a place inside text can be

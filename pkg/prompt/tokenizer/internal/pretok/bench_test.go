@@ -40,26 +40,17 @@ func shuffled(text, separator string) string {
 }
 
 func BenchmarkNext(b *testing.B) {
-	for _, s := range []struct {
-		name    string
-		scanner Scanner
-	}{
-		{"gpt2", &gpt2},
-		{"qwen3", &qwen2},
-		{"llama3", &llama3},
-		{"qwen35", &qwen35},
-		{"o200k", &o200k},
-		{"kimi", &kimi},
-		{"deepseek", &deepseekFused},
-	} {
+	scanners := named(b)
+	for _, name := range []string{"gpt2", "qwen2", "llama3", "qwen35", "o200k", "kimi", "deepseek sequence"} {
+		s := scanners[name]
 		for _, sample := range samples {
-			b.Run(s.name+"/"+sample.name, func(b *testing.B) {
+			b.Run(name+"/"+sample.name, func(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(len(sample.text)))
 				cut := 0
 				for b.Loop() {
 					for at := 0; at < len(sample.text); cut++ {
-						at = s.scanner.Next(sample.text, at)
+						at = s.Next(sample.text, at)
 					}
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(cut), "ns/piece")

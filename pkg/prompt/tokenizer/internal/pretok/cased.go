@@ -2,44 +2,22 @@ package pretok
 
 // cased is the family of o200k: as worded, but a word is capitals, then small
 // letters, and a contraction belongs to the word before it.
-type cased struct {
-	traits
-	digits       int // of one piece at most
-	contractions bool
-}
-
-var (
-	o200k  = cased{newTraits(caseRoles(0)).with(isTail, "\r\n/"), 3, true}
-	tekken = cased{newTraits(caseRoles(0)).with(isTail, "\r\n/"), 1, false}
-	kimi   = cased{newTraits(caseRoles(han)).with(isTail, "\r\n"), 3, true}
-)
+type cased struct{ common }
 
 // caseRoles returns the roles of classes when those of alone are no part of
 // words, but pieces of their own. Letters without case and marks go with
 // capitals and with small letters.
-func caseRoles(alone class) func(class) trait {
+func caseRoles(alone class, otherMarks bool) func(class) trait {
 	return func(c class) trait {
-		var t trait
+		t := mostRole(c, otherMarks)
 		if c&alone != 0 {
-			t |= isAlone
-		} else {
-			if c&(upper|caseless|mark) != 0 {
-				t |= isUpper
-			}
-			if c&(lower|caseless|mark) != 0 {
-				t |= isWord
-			}
+			return t | isAlone
 		}
-		switch {
-		case c&letter != 0:
-		case c&number != 0:
-			t |= isNumber
-		case c&newline != 0:
-			t |= isSpace | isEnd
-		case c&space != 0:
-			t |= isSpace | isLead
-		default:
-			t |= isOther | isLead
+		if c&(upper|caseless|mark) != 0 {
+			t |= isUpper
+		}
+		if c&(lower|caseless|mark) != 0 {
+			t |= isWord
 		}
 		return t
 	}
@@ -48,23 +26,15 @@ func caseRoles(alone class) func(class) trait {
 // Next implements [Scanner].
 func (s *cased) Next(text string, at int) int {
 	have, n := s.at(text, at)
-	if have&isAlone != 0 {
+	switch {
+	case have&isAlone != 0:
 		return s.run(text, at, isAlone)
-	}
-	// A mark may stand before a word or be part of it, with the same end.
-	if have&(isUpper|isWord) != 0 {
+	case have&(isUpper|isWord) != 0: // a mark too, which may also stand before a word
 		return s.caseWord(text, at)
-	}
-	if have&isLead != 0 && s.has(text, at+n, isUpper|isWord) {
+	case have&isLead != 0 && s.has(text, at+n, isUpper|isWord):
 		return s.caseWord(text, at+n)
 	}
-	if have&isNumber != 0 {
-		return s.runUpTo(text, at, isNumber, s.digits)
-	}
-	if end := s.other(text, at); end > 0 {
-		return end
-	}
-	return s.blank(text, at, true)
+	return s.most(text, at, have)
 }
 
 // caseWord returns the end of the word at a letter or mark: the match of upper*
@@ -90,8 +60,5 @@ func (s *cased) caseWord(text string, at int) int {
 		// letter: what follows it is left to the next piece.
 		end = both
 	}
-	if s.contractions {
-		return contraction(text, end, true)
-	}
-	return end
+	return contraction(text, end, s.contractions)
 }

@@ -18,6 +18,7 @@ const (
 	newline                    // CR, LF
 	han                        // script Han
 	cjk                        // the range that DeepSeek cuts out: ideographs and kana
+	digit                      // what Digits cuts out: N of a newer Unicode
 
 	letter = upper | lower | caseless
 )
@@ -65,10 +66,10 @@ func newTraits(of func(class) trait) traits {
 	return t
 }
 
-// with adds a role to ASCII characters.
-func (t traits) with(role trait, chars string) traits {
+// withTail makes ASCII characters what may follow punctuation.
+func (t traits) withTail(chars string) traits {
 	for i := range len(chars) {
-		t.ascii[chars[i]] |= role
+		t.ascii[chars[i]] |= isTail
 	}
 	return t
 }

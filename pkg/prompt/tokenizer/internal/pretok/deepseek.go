@@ -9,8 +9,8 @@ type deepseek struct {
 }
 
 var (
-	deepseekLast  = deepseek{newTraits(deepseekRoles(false)).with(isTail, "\r\n"), false}
-	deepseekFused = deepseek{newTraits(deepseekRoles(true)).with(isTail, "\r\n"), true}
+	deepseekLast  = deepseek{newTraits(deepseekRoles(false)).withTail("\r\n"), false}
+	deepseekFused = deepseek{newTraits(deepseekRoles(true)).withTail("\r\n"), true}
 	// deepseekCJK has the roles inside a run of CJK.
 	deepseekCJK = newTraits(func(c class) trait {
 		if c&cjk == 0 {

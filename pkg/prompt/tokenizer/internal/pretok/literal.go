@@ -60,6 +60,7 @@ func (l *Literal) Next(text string, at int) int {
 			behavior = MergedWithNext
 		case MergedWithNext:
 			behavior = MergedWithPrevious
+		default:
 		}
 	}
 	end := at + len(l.mark)

@@ -45,6 +45,7 @@ func literalTwin(mark string, behavior Behavior, invert bool, text string) []str
 			join = i > 0 && p.match == after
 		case MergedWithPrevious, MergedWithNext:
 			join = i > 0 && p.match && !after
+		default:
 		}
 		switch {
 		case join && reversed:

@@ -1,67 +1,197 @@
 package pretok
 
-// The patterns that are known, by whom they are known from. Line ends are
-// written as escapes.
+import "strings"
+
+// A pattern of words is a row of alternatives, and each alternative is written
+// in a few ways. So patterns are recognised alternative by alternative, each by
+// its exact text: what a new model combines anew is known if its parts are.
+//
+//	family   alternatives
+//	spaced   contractions | words | numbers | punctuation | whitespace
+//	worded   contractions | words | numbers | punctuation | whitespace
+//	cased    Han? | words that may end in small letters | other words | numbers | punctuation | whitespace
+
+// option is one way to write a part of a pattern.
+type option[T any] struct {
+	text  string
+	means T
+}
+
+var contractionOptions = []option[fold]{
+	{`'s|'t|'re|'ve|'m|'ll|'d`, lowerCase},
+	{`(?:'s|'t|'re|'ve|'m|'ll|'d)`, lowerCase},
+	{`'(?:[sdmt]|ll|ve|re)`, lowerCase},
+	{`(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])`, asciiCase},
+	{`(?i:'s|'t|'re|'ve|'m|'ll|'d)`, anyCase},
+	{`'(?i:[sdmt]|ll|ve|re)`, anyCase},
+}
+
+// spacedOptions are all but the first and the last alternative of GPT-2.
+var spacedOptions = []option[struct{}]{
+	{text: ` ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+`},
+	{text: ` ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++`},
+}
+
+var wordOptions = []option[class]{
+	{`[^\r\n\p{L}\p{N}]?\p{L}+`, letter},
+	{`[^\r\n\p{L}\p{N}]?+\p{L}+`, letter},
+	{`[^\r\n\p{L}\p{N}]?+\p{L}++`, letter},
+	{`[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+`, letter | mark},
+}
+
+// casedOptions are the two kinds of words, and what is no part of them. A % is
+// where contractions may be.
+var casedOptions = []option[class]{
+	{`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+%|` +
+		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*%`, 0},
+	{`[\p{Han}]+|` +
+		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+%|` +
+		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*%`, han},
+}
+
+// suffixOptions are the contractions at the end of a cased word.
+var suffixOptions = []option[fold]{
+	{``, noContractions},
+	{`(?i:'s|'t|'re|'ve|'m|'ll|'d)?`, anyCase},
+	{`(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?`, asciiCase},
+}
+
+const repeatOfRepeat = -1 // of up to three
+
+var numberOptions = []option[int]{
+	{`\p{N}`, 1},
+	{`\p{N}{1}`, 1},
+	{`\p{N}{1,3}`, 3},
+	{`\p{N}{1,3}+`, repeatOfRepeat},
+	{`\p{N}+`, 0},
+	{`\p{N}++`, 0},
+}
+
+// others says what of punctuation: the characters that may follow a run, and
+// whether marks are part of it.
+type others struct {
+	tail  string
+	marks bool
+}
+
+var otherOptions = []option[others]{
+	{` ?[^\s\p{L}\p{N}]+[\r\n]*`, others{"\r\n", true}},
+	{` ?[^\s\p{L}\p{N}]++[\r\n]*`, others{"\r\n", true}},
+	{` ?[^\s\p{L}\p{N}]++[\r\n]*+`, others{"\r\n", true}},
+	{` ?[^\s\p{L}\p{N}]+[\r\n/]*`, others{"\r\n/", true}},
+	{` ?[^\s\p{L}\p{N}]+`, others{"", true}},
+	{` ?[^\s\p{L}\p{N}\r\n]+`, others{"", true}},
+	{` ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*`, others{"\r\n", false}},
+}
+
+// blanks says how whitespace is cut.
+type blanks struct {
+	lineEnds bool // up to the last line end, if there is one
+	// trailing says that whitespace at the end of the text is one piece, even
+	// if it has line ends: \s++$ comes before \s*[\r\n].
+	trailing bool
+}
+
+var blankOptions = []option[blanks]{
+	{`\s+(?!\S)|\s+`, blanks{}},
+	{`\s*[\r\n]+|\s+(?!\S)|\s+`, blanks{lineEnds: true}},
+	{`\s*[\r\n]|\s+(?!\S)|\s+`, blanks{lineEnds: true}},
+	{`\s++$|\s+(?!\S)|\s`, blanks{}},
+	{`\s++$|\s*[\r\n]|\s+(?!\S)|\s`, blanks{lineEnds: true, trailing: true}},
+}
+
+// whole are the patterns that are of no family.
+var whole = map[string]Scanner{
+	threeDigits:     &threeNumbers,
+	`\p{N}`:         &eachNumber,
+	cjkPattern:      &cjkRuns,
+	deepseekPattern: &deepseekLast,
+	`[^\n]+|[\n]+`:  &lines,
+}
+
 const (
-	gpt2Pattern    = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	r50kPossessive = `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s`
-
-	anyCase = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
-	blanks  = `\s*[\r\n]+|\s+(?!\S)|\s+`
-
-	qwen2Pattern  = anyCase + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + blanks
-	llama3Pattern = anyCase + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + blanks
-	qwen35Pattern = anyCase + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|` + blanks
-	seedPattern   = anyCase + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|` + blanks
-
-	// cl100k has been written in three ways: as Llama 3 has it, and as these. The
-	// last one differs in whitespace at the end of the text.
-	cl100kPattern    = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
-	cl100kPossessive = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`
-	bailingPattern   = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
-
-	capitals = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`
-	smalls   = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`
-	// o200k is also the pattern of gpt-oss, Llama 4 and MiniMax M2.
-	o200kPattern = capitals + `*` + smalls + `+` + anyCase + `?|` + capitals + `+` + smalls + `*` + anyCase +
-		`?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + blanks
-	// tekken is the pattern of Mistral's and of NVIDIA's models after it.
-	tekkenPattern = capitals + `*` + smalls + `+|` + capitals + `+` + smalls + `*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + blanks
-
-	capitalsNotHan = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`
-	smallsNotHan   = `[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`
-	kimiPattern    = `[\p{Han}]+|` + capitalsNotHan + `*` + smallsNotHan + `+` + anyCase + `?|` +
-		capitalsNotHan + `+` + smallsNotHan + `*` + anyCase + `?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + blanks
-
 	threeDigits = `\p{N}{1,3}`
-	oneDigit    = `\p{N}`
 	cjkPattern  = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
 	// deepseekPattern is the last of DeepSeek V3's three.
 	deepseekPattern = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" +
-		`|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|` + blanks
-	linePattern = `[^\n]+|[\n]+`
+		`|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
 // deepseekSequence is the sequence of Splits of DeepSeek V3 and R1 and of
 // Hunyuan.
 var deepseekSequence = [...]string{threeDigits, cjkPattern, deepseekPattern}
 
-var byRegex = map[string]Scanner{
-	gpt2Pattern:      &gpt2,
-	r50kPossessive:   &gpt2,
-	qwen2Pattern:     &qwen2,
-	bailingPattern:   &qwen2,
-	llama3Pattern:    &llama3,
-	cl100kPattern:    &llama3,
-	cl100kPossessive: &cl100kOniguruma,
-	qwen35Pattern:    &qwen35,
-	seedPattern:      &seed,
-	o200kPattern:     &o200k,
-	tekkenPattern:    &tekken,
-	kimiPattern:      &kimi,
-	threeDigits:      &threeNumbers,
-	oneDigit:         &eachNumber,
-	cjkPattern:       &cjkRuns,
-	deepseekPattern:  &deepseekLast,
-	linePattern:      &lines,
+// reader reads a pattern, alternative by alternative.
+type reader struct {
+	rest     string
+	tiktoken bool // as fancy-regex has it, not Oniguruma
+}
+
+// choose takes the option that the pattern goes on with, up to an alternative's
+// end. Reports false, and takes nothing, if there is none.
+func choose[T any](r *reader, options []option[T]) (means T, ok bool) {
+	for _, o := range options {
+		rest, found := strings.CutPrefix(r.rest, o.text)
+		if !found || rest != "" && rest[0] != '|' || rest == "|" {
+			continue
+		}
+		r.rest = strings.TrimPrefix(rest, "|")
+		return o.means, true
+	}
+	return means, false
+}
+
+// family returns the scanner for a pattern of one of the families.
+func (r *reader) family() (Scanner, bool) {
+	if alone, contractions, ok := r.casedWords(); ok {
+		m, o, ok := r.most(contractions)
+		m.traits = newTraits(caseRoles(alone, o.marks)).withTail(o.tail)
+		return &cased{m}, ok && o.marks
+	}
+	contractions, ok := choose(r, contractionOptions)
+	if !ok {
+		return nil, false
+	}
+	if _, ok = choose(r, spacedOptions); ok {
+		b, ok := choose(r, blankOptions)
+		return &spaced{newTraits(spacedRole), contractions}, ok && r.rest == "" && !b.lineEnds
+	}
+	word, ok := choose(r, wordOptions)
+	if !ok {
+		return nil, false
+	}
+	m, o, ok := r.most(contractions)
+	m.traits = newTraits(wordRoles(word, o.marks)).withTail(o.tail)
+	// If neither has the marks, nothing matches them.
+	return &worded{m}, ok && (o.marks || word&mark != 0)
+}
+
+// casedWords takes the words of a cased pattern. Both kinds are to have the same
+// contractions.
+func (r *reader) casedWords() (alone class, contractions fold, ok bool) {
+	for _, s := range suffixOptions {
+		for _, o := range casedOptions {
+			words := []option[class]{{strings.ReplaceAll(o.text, "%", s.text), o.means}}
+			if alone, ok = choose(r, words); ok {
+				return alone, s.means, true
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// most takes what comes after the words: numbers, punctuation and whitespace,
+// and then nothing.
+func (r *reader) most(contractions fold) (common, others, bool) {
+	digits, okNumbers := choose(r, numberOptions)
+	o, okOthers := choose(r, otherOptions)
+	b, okBlanks := choose(r, blankOptions)
+	if digits == repeatOfRepeat {
+		digits = 0
+		if r.tiktoken {
+			digits = 3
+		}
+	}
+	ok := okNumbers && okOthers && okBlanks && r.rest == ""
+	return common{contractions: contractions, digits: digits, blanks: b}, o, ok
 }

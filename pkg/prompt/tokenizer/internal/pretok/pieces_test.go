@@ -27,35 +27,51 @@ func pieces(t fataler, s Scanner, text string) []string {
 	return all
 }
 
-// known are all patterns, with a name for each.
+// The parts that patterns in use are made of.
+const (
+	anyCaseText = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
+	gpt4Text    = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+`
+	linesText   = `\s*[\r\n]+|\s+(?!\S)|\s+`
+	upperText   = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`
+	lowerText   = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`
+	upperNotHan = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`
+	lowerNotHan = `[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]`
+
+	qwen2Pattern = anyCaseText + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + linesText
+)
+
+// known are the patterns in use, by whom they are known from.
 var known = []struct {
 	name, pattern string
-	tiktoken      bool // the pattern is in use in tiktoken files
+	tiktoken      bool // there are tiktoken files with it
 }{
-	{"gpt2", gpt2Pattern, true},
-	{"r50k", r50kPossessive, true},
-	{"qwen2", qwen2Pattern, true},
-	{"llama3", llama3Pattern, true},
-	{"qwen35", qwen35Pattern, true},
-	{"seed", seedPattern, false},
-	{"cl100k", cl100kPattern, true},
-	{"cl100kPossessive", cl100kPossessive, true},
-	{"bailing", bailingPattern, false},
-	{"o200k", o200kPattern, true},
-	{"tekken", tekkenPattern, true},
-	{"kimi", kimiPattern, true},
-	{"threeDigits", threeDigits, false},
-	{"oneDigit", oneDigit, false},
+	{"gpt2", `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, true},
+	{"gpt2 short", `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, true},
+	{"r50k", `'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s`, true},
+	{"qwen2", qwen2Pattern, true}, // and Qwen 2.5, Qwen 3
+	{"llama3", anyCaseText + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + linesText, true}, // and GLM 4
+	{"qwen35", anyCaseText + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|` + linesText, true},
+	{"seed", anyCaseText + `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|` + linesText, false},
+	{"cl100k", gpt4Text + `|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`, true},
+	{"cl100k possessive", gpt4Text + `+|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`, true},
+	{"bailing", gpt4Text + `|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`, false},
+	{"o200k", upperText + `*` + lowerText + `+` + anyCaseText + `?|` + upperText + `+` + lowerText + `*` + anyCaseText +
+		`?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + linesText, true}, // and gpt-oss, Llama 4, MiniMax M2
+	{"tekken", upperText + `*` + lowerText + `+|` + upperText + `+` + lowerText + `*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + linesText, true},
+	{"kimi", `[\p{Han}]+|` + upperNotHan + `*` + lowerNotHan + `+` + anyCaseText + `?|` + upperNotHan + `+` + lowerNotHan + `*` +
+		anyCaseText + `?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + linesText, true},
+	{"three digits", threeDigits, false},
+	{"one digit", `\p{N}`, false},
 	{"cjk", cjkPattern, false},
 	{"deepseek", deepseekPattern, false},
-	{"lines", linePattern, false},
+	{"lines", `[^\n]+|[\n]+`, false},
 }
 
 // signs has characters of every kind and role: what alternatives turn on.
 var signs = []string{
 	"a", "A", "z", "Z", "e", "l", "L", "s", "S", "t", "r", "V", "d", "M", "'", "'", "'s", "'S", "'re", "'LL", "\u017f", "'\u017f", "\u212a",
 	" ", " ", "  ", "\t", "\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1f", "\u0085", "\u00a0", "\u2028", "\u3000", "\u180e", "\u200b", "\ufeff",
-	"0", "1", "12", "1234", "\u00b2", "\u0663", "\u2167", "\u3007", "\u3021", "\uff11",
+	"0", "1", "12", "1234", "\u00b2", "\u0663", "\u2167", "\u3007", "\u3021", "\uff11", "\U00011de8",
 	".", ",", "/", "//", "-", "(", "$", "+", "_", "`", "\u2019", "\u3001", "\u00b4", "\u20ac", "\uff5c", "\u2581",
 	"\u00e9", "\u00c9", "\u01c5", "\u02b0", "\u00aa", "\u00df", "\ufb06", "\u0130", "\u0149", "\u1e9e",
 	"\u0301", "\u0308", "\u20dd", "\u093e", "\ufe0f", "\u3099",

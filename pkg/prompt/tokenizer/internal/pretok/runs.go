@@ -8,8 +8,9 @@ type runs struct {
 
 var (
 	eachNumber   = runs{newTraits(roleOf(number)), 1}
+	eachDigit    = runs{newTraits(roleOf(digit)), 1}
 	threeNumbers = runs{newTraits(roleOf(number)), 3}
-	allNumbers   = runs{newTraits(roleOf(number)), 0}
+	allDigits    = runs{newTraits(roleOf(digit)), 0}
 	cjkRuns      = runs{newTraits(roleOf(cjk)), 0}
 	lines        = runs{newTraits(roleOf(0)).lineFeed(), 0}
 )

@@ -16,21 +16,28 @@ type Scanner interface {
 // this regex, behavior Isolated and invert false, as Oniguruma understands the
 // regex. Reports false for a regex that is not known.
 func ByRegex(pattern string) (Scanner, bool) {
-	s, ok := byRegex[canonical(pattern)]
-	return s, ok
+	pattern = canonical(pattern)
+	if s, ok := whole[pattern]; ok {
+		return s, true
+	}
+	return byFamily(pattern, false)
 }
 
 // ByTiktoken returns the scanner for the pattern of a tiktoken encoding, as
 // fancy-regex understands it: there {1,3}+ is possessive, for Oniguruma it is a
-// repeat of a repeat. Reports false for a pattern that is not known. None of
-// those known leaves a gap, which tiktoken would drop.
+// repeat of a repeat. Reports false for a pattern that is not known, or that
+// leaves gaps, which tiktoken would drop.
 func ByTiktoken(pattern string) (Scanner, bool) {
-	pattern = canonical(pattern)
-	if pattern == cl100kPossessive {
-		return &cl100k, true
+	return byFamily(canonical(pattern), true)
+}
+
+func byFamily(pattern string, tiktoken bool) (Scanner, bool) {
+	r := reader{pattern, tiktoken}
+	s, ok := r.family()
+	if !ok {
+		return nil, false
 	}
-	s, ok := byRegex[pattern]
-	return s, ok && Gapless(s)
+	return s, true
 }
 
 // BySequence returns one scanner for several Split pre-tokenizers of
@@ -60,9 +67,9 @@ func ByteLevel() Scanner { return &gpt2 }
 // or runs of them.
 func Digits(individual bool) Scanner {
 	if individual {
-		return &eachNumber
+		return &eachDigit
 	}
-	return &allNumbers
+	return &allDigits
 }
 
 // Gapless reports whether every piece of a scanner is a match, whatever the

@@ -2,9 +2,14 @@ package pretok
 
 // spaced is GPT-2's pattern: words, numbers and punctuation with the one space
 // before them.
-type spaced struct{ traits }
+type spaced struct {
+	traits
+	contractions fold
+}
 
-var gpt2 = spaced{newTraits(func(c class) trait {
+var gpt2 = spaced{newTraits(spacedRole), lowerCase}
+
+func spacedRole(c class) trait {
 	switch {
 	case c&letter != 0:
 		return isWord
@@ -14,14 +19,14 @@ var gpt2 = spaced{newTraits(func(c class) trait {
 		return isSpace
 	}
 	return isOther
-})}
+}
 
 // Next implements [Scanner].
 func (s *spaced) Next(text string, at int) int {
 	start := at
 	switch text[at] {
 	case '\'':
-		if end := contraction(text, at, false); end > at {
+		if end := contraction(text, at, s.contractions); end > at {
 			return end
 		}
 	case ' ':
@@ -31,10 +36,10 @@ func (s *spaced) Next(text string, at int) int {
 		}
 	}
 	have, n := s.at(text, at)
-	if have&isSpace != 0 {
+	switch {
+	case have&isSpace != 0:
 		return s.blank(text, start, false)
-	}
-	if have == isWord {
+	case have&isWord != 0:
 		return s.word(text, at+n)
 	}
 	return s.run(text, at+n, have)

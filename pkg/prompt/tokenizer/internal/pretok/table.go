@@ -9,22 +9,23 @@ var kindClasses = [...]class{
 	space | newline,      // b
 	punct,                // c
 	symbol,               // d
-	number,               // e
+	number | digit,       // e
 	upper,                // f
 	lower,                // g
 	caseless,             // h
 	mark,                 // i
 	symbol | han,         // j
 	caseless | han,       // k
-	number | han,         // l
+	number | han | digit, // l
 	cjk,                  // m
 	caseless | cjk,       // n
 	mark | cjk,           // o
 	symbol | cjk,         // p
 	punct | cjk,          // q
 	caseless | han | cjk, // r
-	punct | han,          // s
-	mark | han,           // t
+	digit,                // s
+	punct | han,          // t
+	mark | han,           // u
 }
 
 // kindIndex says which block of kinds each 256 code points have.
@@ -261,7 +262,7 @@ const kindBlocks = "" +
 	"hiiiiiiiiiihhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiiiiihiiiicccccccci````````hiiiiiiiiiiihhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiiiiiiiiiiiiiiccchccccc`````````````hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh```````" + // 11A00
 	"cccccccccc``````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhc``````````````eeeeeeeeee``````" + // 11B00
 	"hhhhhhhhh`hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiiiiii`iiiiiiiihccccc``````````eeeeeeeeeeeeeeeeeeeeeeeeeeeee```cchhhhhhhhhhhhhhhhhhhhhhhhhhhhhh``iiiiiiiiiiiiiiiiiiiiii`iiiiiiiiiiiiii`````````````````````````````````````````````````````````````````````````" + // 11C00
-	"hhhhhhh`hh`hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiiii```i`ii`iiiiiiihi````````eeeeeeeeee``````hhhhhh`hh`hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiii`ii`iiiiih```````eeeeeeeeee``````````````````````````````````````````````````````````````````````````````````````" + // 11D00
+	"hhhhhhh`hh`hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiiii```i`ii`iiiiiiihi````````eeeeeeeeee``````hhhhhh`hh`hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiii`ii`iiiiih```````eeeeeeeeee``````````````````````````````````````````````````````ssssssssss``````````````````````" + // 11D00
 	"````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````hhhhhhhhhhhhhhhhhhhiiiicc```````" + // 11E00
 	"iihihhhhhhhhhhhhh`hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiiiii```iiiiiccccccccccccceeeeeeeeeei`````````````````````````````````````````````````````````````````````````````````````h```````````````eeeeeeeeeeeeeeeeeeeeeddddddddddddddddddddddddddddd`````````````c" + // 11F00
 	"hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh``````````````````````````````````````````````````````````````````````````````````````````````````````" + // 12300
@@ -276,7 +277,7 @@ const kindBlocks = "" +
 	"hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhiiiiiiicccccddddhhhhcd``````````eeeeeeeeee`eeeeeee`hhhhhhhhhhhhhhhhhhhhh`````hhhhhhhhhhhhhhhhhhh````````````````````````````````````````````````````````````````````````````````````````````````````````````````" + // 16B00
 	"````````````````````````````````````````````````````````````````hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhccceeeeeeeeee``````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````" + // 16D00
 	"````````````````````````````````````````````````````````````````ffffffffffffffffffffffffffffffffggggggggggggggggggggggggggggggggeeeeeeeeeeeeeeeeeeeeeeecccc`````````````````````````````````````````````````````````````````````````````````````````````````````" + // 16E00
-	"hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh````ihiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiii```````iiiihhhhhhhhhhhhh````````````````````````````````````````````````````````````````hhski```````````tt``````````````" + // 16F00
+	"hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh````ihiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiiii```````iiiihhhhhhhhhhhhh````````````````````````````````````````````````````````````````hhtki```````````uu``sss`````````" + // 16F00
 	"hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh````````" + // 18700
 	"hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh`````````````````````````````````````````h" + // 18C00
 	"hhhhhhhhh```````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````````" + // 18D00

@@ -200,7 +200,7 @@ func (p *parser) member() func(rune) bool {
 
 func (p *parser) class() func(rune) bool {
 	inverted := p.take("^")
-	var any []func(rune) bool
+	var parts []func(rune) bool
 	limit := func(rune) bool { return true }
 	for !p.take("]") {
 		if p.take("&&[") {
@@ -214,11 +214,11 @@ func (p *parser) class() func(rune) bool {
 			lo, hi := []rune(from)[0], p.next()
 			in = func(r rune) bool { return lo <= r && r <= hi }
 		}
-		any = append(any, in)
+		parts = append(parts, in)
 	}
 	return func(r rune) bool {
 		found := false
-		for _, in := range any {
+		for _, in := range parts {
 			found = found || in(r)
 		}
 		return (found && limit(r)) != inverted
