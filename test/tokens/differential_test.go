@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 var (
@@ -33,68 +34,78 @@ type encoder interface {
 // names are the tokenizers to compare.
 var names = []string{"qwen3", "llama3_1", "deepseek_v3", "gptoss", "gemma3", "tiktoken-o200k", "tiktoken-kimi"}
 
-// each runs a test for every tokenizer and its oracle.
-func each(t *testing.T, test func(t *testing.T, name string, ours encoder, ref *reference)) {
+// TestTokenizers compares every tokenizer with its oracle.
+func TestTokenizers(t *testing.T) {
+	seeds := seedTexts(t)
 	for _, name := range names {
 		if *onlyFlag != "" && *onlyFlag != name {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time goes to the oracles
 			ref, ours := pair(t, name)
-			test(t, name, ours, ref)
+			t.Run("goldens", func(t *testing.T) { testGoldens(t, name, ours, ref) })
+			t.Run("long", func(t *testing.T) { testLong(t, name, ours, ref) })
+			t.Run("differential", func(t *testing.T) { testDifferential(t, name, ours, ref, seeds) })
 		})
 	}
 }
 
-// TestDifferential compares the ids of odd strings, one by one.
-func TestDifferential(t *testing.T) {
-	seeds := seedTexts(t)
-	each(t, func(t *testing.T, name string, ours encoder, ref *reference) {
-		c := comparison{ours: ours, ref: ref}
-		g := newGenerator(*seedFlag, ref, seeds)
-		next := func(n int) []item {
-			items := make([]item, n)
-			for i := range items {
-				items[i] = item{g.next(), g.IntN(4) == 0}
-			}
-			return items
+// testDifferential compares the ids of odd strings, one by one.
+func testDifferential(t *testing.T, name string, ours encoder, ref *reference, seeds []string) {
+	c := comparison{ours: ours, ref: ref}
+	g := newGenerator(*seedFlag, ref, seeds)
+	next := func(n int) []item {
+		items := make([]item, n)
+		for i := range items {
+			items[i] = item{g.next(), g.IntN(4) == 0}
 		}
-		items := next(min(batchSize, *stringsFlag))
-		for left := *stringsFlag; left > 0; left -= batchSize {
-			var following []item
-			answer := c.start(t, items)
-			c.encode(items) // while the oracle works
-			if left > batchSize {
-				following = next(min(batchSize, left-batchSize))
-			}
-			c.compare(t, items, answer())
-			items = following
+		return items
+	}
+	start := time.Now()
+	items := next(min(batchSize, *stringsFlag))
+	for left := *stringsFlag; left > 0; left -= batchSize {
+		var following []item
+		answer := c.start(t, items)
+		c.encode(items) // while the oracle works
+		if left > batchSize {
+			following = next(min(batchSize, left-batchSize))
 		}
-		t.Logf("%s: %d strings, %d bytes, %d tokens, %d mismatches; seed %d, oracle %s",
-			name, c.strings, c.bytes, c.tokens, c.mismatches, *seedFlag, ref.Oracle)
-		if c.strings != *stringsFlag {
-			t.Errorf("compared %d strings, want %d", c.strings, *stringsFlag)
+		c.compare(t, items, answer())
+		items = following
+		if testing.Verbose() && time.Since(start) > time.Minute {
+			t.Logf("%s: %d strings so far, %d mismatches", name, c.strings, c.mismatches)
+			start = time.Now()
 		}
-	})
+	}
+	t.Logf("%s: %d strings, %d bytes, %d tokens, %d with cuts, %d mismatches; seed %d, oracle %s",
+		name, c.strings, c.bytes, c.tokens, c.cuts, c.mismatches, *seedFlag, ref.Oracle)
+	if c.strings != *stringsFlag {
+		t.Errorf("compared %d strings, want %d", c.strings, *stringsFlag)
+	}
+	if c.cuts == 0 && *stringsFlag >= batchSize {
+		t.Error("no string could be cut")
+	}
 }
 
-// TestLong compares strings that are one long run. tiktoken's time grows with the
+// testLong compares strings that are one long run. tiktoken's time grows with the
 // square of a run's length, so it gets shorter ones.
-func TestLong(t *testing.T) {
-	each(t, func(t *testing.T, name string, ours encoder, ref *reference) {
-		size := 60_000
-		if strings.HasPrefix(name, "tiktoken") {
-			size = 3_000
-		}
-		var items []item
-		for _, unit := range []string{"a", "ab", "thequick", "é", "中", "哈", "あ", "😀", " ", "\n", "\t", " \n", "\r\n", "\u3000", "=", "-", "0", "12", "\u0301", "ー", "A", "aA", "Aa", "▁", "\x00", "\xff", "กข", "'s", "/\n", "x "} {
-			items = append(items, item{strings.Repeat(unit, size/len(unit)), false})
-		}
-		c := comparison{ours: ours, ref: ref, whole: true}
-		answer := c.start(t, items)
-		c.encode(items)
-		c.compare(t, items, answer())
-	})
+func testLong(t *testing.T, name string, ours encoder, ref *reference) {
+	size := 40_000
+	if strings.HasPrefix(name, "tiktoken") {
+		size = 3_000
+	}
+	var items []item
+	for _, unit := range []string{
+		"a", "ab", "thequick", "é", "中", "哈", "あ", "😀", " ", "\n", "\t", " \n", "\r\n", "\u3000", "=", "-", "0", "12", "\u0301",
+		"ー", "A", "aA", "Aa", "▁", "\x00", "\xff", "กข", "'s", "/\n", "x ",
+	} {
+		items = append(items, item{strings.Repeat(unit, size/len(unit)), false})
+	}
+	c := comparison{ours: ours, ref: ref, whole: true}
+	answer := c.start(t, items)
+	c.encode(items)
+	c.compare(t, items, answer())
 }
 
 // seedTexts are what pieces of strings are cut from: our documents, our code and
@@ -124,8 +135,8 @@ type comparison struct {
 	ref   *reference
 	whole bool // a mismatch is shown as it is
 
-	got                                [][]uint32
-	strings, bytes, tokens, mismatches int
+	got                                      [][]uint32
+	strings, bytes, tokens, cuts, mismatches int
 }
 
 // start asks the oracle and returns the function that waits for its answer.
@@ -167,7 +178,8 @@ func (c *comparison) encode(items []item) {
 	workers.Wait()
 }
 
-// compare checks the answers of a batch, and that segments make the same ids.
+// compare checks the answers of a batch, that segments make the same ids, and that
+// what is before a cut and what is behind do not know each other.
 func (c *comparison) compare(t *testing.T, items []item, want [][]uint32) {
 	t.Helper()
 	for i, it := range items {
@@ -179,25 +191,49 @@ func (c *comparison) compare(t *testing.T, items []item, want [][]uint32) {
 			c.report(t, it, c.got[i], want[i])
 			continue
 		}
-		if ids, broken := c.segments(it); broken != "" || !slices.Equal(ids, want[i]) {
+		ids, cuts, broken := c.segments(it)
+		if broken != "" || !slices.Equal(ids, want[i]) {
 			c.mismatches++
-			t.Errorf("%q (special %v): in segments %s %s", shorten(it.text), it.special, broken, difference(ids, want[i]))
+			t.Errorf("%+q (special %v): in segments %s %s", shorten(it.text), it.special, broken, difference(ids, want[i]))
+			continue
+		}
+		if len(cuts) > 0 {
+			c.cuts++
+			c.checkCut(t, it.text[:cuts[c.cuts%len(cuts)]], items[(i+1)%len(items)].text)
 		}
 	}
 }
 
-// segments encodes a text piece by piece.
-func (c *comparison) segments(it item) (ids []uint32, broken string) {
+// checkCut checks that a text which ends with a cut keeps its ids when more
+// follows, and that the rest is encoded as after the cut.
+func (c *comparison) checkCut(t *testing.T, before, behind string) {
+	t.Helper()
+	whole := before + behind
+	want := c.ours.Append(nil, whole, false)
+	got := c.ours.Append(nil, before, false)
+	for at := len(before); at < len(whole); {
+		got, at = c.ours.AppendSegment(got, whole, at)
+	}
+	if !slices.Equal(got, want) {
+		c.mismatches++
+		t.Errorf("%+q cut before %+q: %s", shorten(before), shorten(behind), difference(got, want))
+	}
+}
+
+// segments encodes a text piece by piece. cuts are the ends but the last.
+func (c *comparison) segments(it item) (ids []uint32, cuts []int, broken string) {
 	ids = append(ids, c.ours.Prefix(it.special)...)
 	for at := 0; at < len(it.text); {
 		var end int
 		ids, end = c.ours.AppendSegment(ids, it.text, at)
 		if end <= at || end > len(it.text) {
-			return ids, "an end that is none:"
+			return ids, nil, "an end that is none:"
 		}
-		at = end
+		if at = end; end < len(it.text) {
+			cuts = append(cuts, end)
+		}
 	}
-	return append(ids, c.ours.Suffix(it.special)...), ""
+	return append(ids, c.ours.Suffix(it.special)...), cuts, ""
 }
 
 // report shows a mismatch, as small as it can be made.
@@ -210,7 +246,7 @@ func (c *comparison) report(t *testing.T, it item, got, want []uint32) {
 		it = c.shrink(t, it)
 		got, want = c.ours.Append(nil, it.text, it.special), c.ref.ask(t, []item{it})[0]
 	}
-	t.Errorf("%q (special %v): %s", shorten(it.text), it.special, difference(got, want))
+	t.Errorf("%+q (special %v): %s", shorten(it.text), it.special, difference(got, want))
 }
 
 func shorten(text string) string {
