@@ -51,8 +51,8 @@ type conversation struct {
 }
 
 // newConversation starts with about n bytes in messages of about size bytes.
-func newConversation(n, size int) *conversation {
-	c := &conversation{Model: "qwen3", Stream: true, random: rand.New(rand.NewPCG(1, 2))}
+func newConversation(n, size int, seed uint64) *conversation {
+	c := &conversation{Model: "qwen3", Stream: true, random: rand.New(rand.NewPCG(1, seed))}
 	c.say("system", min(size, 800))
 	for have := 0; have < n; have += size {
 		if len(c.Messages)%2 == 1 {

@@ -22,8 +22,8 @@ type Tokenizer interface {
 	ID(token string) (id uint32, ok bool)
 }
 
-// Template turns a request body into the text of its prompt. It must be safe for
-// concurrent use.
+// Template turns the body of a chat, of any API, into the text of its prompt. It
+// must be safe for concurrent use.
 type Template interface {
 	Render(kind prompt.Kind, body []byte, now time.Time) (chat.Prompt, error)
 }
@@ -31,7 +31,8 @@ type Template interface {
 // Config is what makes an encoder.
 type Config struct {
 	Tokenizer Tokenizer
-	Template  Template
+	// Template may be nil: a model without a chat template has only completions.
+	Template Template
 	// Layout is how the engine cuts prompts into blocks. Size is at least 1.
 	Layout block.Layout
 	// MemoBytes bounds the memory of the memo, in bytes. Too little for
@@ -56,8 +57,6 @@ func New(c Config) (*Encoder, error) {
 	switch {
 	case c.Tokenizer == nil:
 		return nil, errors.New("encoder: no tokenizer")
-	case c.Template == nil:
-		return nil, errors.New("encoder: no template")
 	case c.Layout.Size < 1:
 		return nil, errors.New("encoder: the size of a block must be at least 1")
 	}
@@ -79,22 +78,32 @@ func (e *Encoder) Stats() Stats {
 
 // Encode puts into r what the prompt of a body comes to. scanned is the body as
 // [prompt.Body.Scan] found it; token ids in it are taken as they are. seed is
-// that of the block hashes, now the time a template may print. An error comes
-// from the template, as it is, or is [ErrTokenizer]; r is then empty.
+// that of the block hashes, now the time a template may print. body must not
+// change meanwhile. An error is a [*chat.Error], or whatever else the template
+// gives, or [ErrTokenizer]; r is then empty.
 func (e *Encoder) Encode(r *Result, kind prompt.Kind, body []byte, scanned *prompt.Body, seed block.Seed, now time.Time) error {
 	r.reset()
 	if scanned.Exact {
 		e.encodeIDs(r, scanned.Tokens, seed)
 		return nil
 	}
-	text, err := e.template.Render(kind, body, now)
-	if err == nil {
-		err = e.EncodeText(r, text, seed)
-	}
+	text, err := e.text(kind, body, scanned, now)
 	if err != nil {
-		r.reset()
+		return err
 	}
-	return err
+	return e.EncodeText(r, text, seed)
+}
+
+// text returns the text of a prompt.
+func (e *Encoder) text(kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (chat.Prompt, error) {
+	switch {
+	case kind == prompt.Completion:
+		return chat.Completion(body, scanned.Start, scanned.End)
+	case e.template == nil:
+		return chat.Prompt{}, &chat.Error{Code: chat.CodeTemplate, Msg: "the model has no chat template"}
+	default:
+		return e.template.Render(kind, body, now)
+	}
 }
 
 // encodeIDs is for a prompt that comes as token ids.

@@ -175,9 +175,9 @@ func TestErrorsLeaveNothing(t *testing.T) {
 
 func TestWhatNewRefuses(t *testing.T) {
 	good := encoder.Config{Tokenizer: newFake(), Template: &fakeTemplate{}, Layout: layout16}
-	noTokenizer, noTemplate, noSize := good, good, good
-	noTokenizer.Tokenizer, noTemplate.Template, noSize.Layout.Size = nil, nil, 0
-	for _, c := range []encoder.Config{noTokenizer, noTemplate, noSize} {
+	noTokenizer, noSize := good, good
+	noTokenizer.Tokenizer, noSize.Layout.Size = nil, 0
+	for _, c := range []encoder.Config{noTokenizer, noSize} {
 		if e, err := encoder.New(c); err == nil || e != nil {
 			t.Errorf("%+v: no error", c)
 		}
@@ -190,6 +190,33 @@ func TestWhatNewRefuses(t *testing.T) {
 	encode(t, e, &r, message("user", 0, 100))
 	if s := e.Stats(); s != (encoder.Stats{}) {
 		t.Errorf("an encoder without memo counts %+v", s)
+	}
+}
+
+func TestCompletionNeedsNoTemplate(t *testing.T) {
+	e, err := encoder.New(encoder.Config{Tokenizer: newFake(), Layout: layout16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"model":"m","prompt":["some \"text\" <end>!","other"]}`)
+	var scanned prompt.Body
+	if err := scanned.Scan(prompt.Completion, body); err != nil {
+		t.Fatal(err)
+	}
+	r := encoder.Result{WantIDs: true}
+	if err := e.Encode(&r, prompt.Completion, body, &scanned, 1, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := newFake().whole(`some "text" <end>!`, true); !slices.Equal(r.IDs, want) {
+		t.Errorf("%d, want %d", r.IDs, want)
+	}
+	body = []byte(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+	if err := scanned.Scan(prompt.Chat, body); err != nil {
+		t.Fatal(err)
+	}
+	var refused *chat.Error
+	if err := e.Encode(&r, prompt.Chat, body, &scanned, 1, time.Time{}); !errors.As(err, &refused) || refused.Code != chat.CodeTemplate || r.Tokens != 0 {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -15,7 +15,16 @@ func (e *Encoder) EncodeText(r *Result, p chat.Prompt, seed block.Seed) error {
 	r.reset()
 	j := job{e: e, r: r, text: p.Text, special: p.AddSpecial, seed: seed, usable: min(max(p.Usable, 0), len(p.Text))}
 	j.whole = j.usable == len(j.text)
+	if err := j.run(); err != nil {
+		r.reset()
+		return err
+	}
 	r.TextBytes, r.UsableBytes, r.Whole = len(j.text), j.usable, j.whole
+	return nil
+}
+
+func (j *job) run() error {
+	r, e := j.r, j.e
 	if !j.recall() {
 		if err := j.compute(); err != nil {
 			return err
@@ -24,7 +33,7 @@ func (e *Encoder) EncodeText(r *Result, p chat.Prompt, seed block.Seed) error {
 	j.remember()
 	if j.whole {
 		r.open = append(r.open, e.tokenizer.Suffix(j.special)...)
-		r.close(e.layout, seed)
+		r.close(e.layout, j.seed)
 	}
 	r.Tokens = r.tokens(e.layout)
 	if r.WantIDs {

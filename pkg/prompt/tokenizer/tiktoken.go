@@ -21,10 +21,10 @@ type TiktokenConfig struct {
 	// Reserved is how many ids, from the number of ranks on, have the name
 	// <|reserved_token_ID|> where Special has none.
 	Reserved int
-	// MaxText and MaxRun are where text between special tokens is cut before
-	// anything else: every MaxText characters, and in what is left every MaxRun
-	// characters of white space or of anything else in a row. 0 is no limit.
-	MaxText, MaxRun int
+	// Chunked says that text between special tokens is cut into chunks first, as
+	// the Python classes around tiktoken do: at 400,000 characters, and at 25,000
+	// in a row of white space or of anything else.
+	Chunked bool
 }
 
 // LoadTiktoken reads a tiktoken file, a line "base64 rank" for each token. Ranks
@@ -61,7 +61,7 @@ func loadTiktoken(ranks []byte, cfg TiktokenConfig) (*Tokenizer, *LoadError) {
 	for id, token := range tokens {
 		v.texts[id] = string(token)
 	}
-	t := &Tokenizer{model: model, vocab: v.compact(), chunks: chunks{cfg.MaxText, cfg.MaxRun}}
+	t := &Tokenizer{model: model, vocab: v.compact(), chunked: cfg.Chunked}
 	t.pretokenizer = pretokenizer{cuts: []cut{{scanner: scanner}}, byteLevel: true}
 	if err := t.addSpecial(cfg, tokens, count); err != nil {
 		return nil, err
@@ -187,12 +187,8 @@ var kimiPattern = strings.Join([]string{
 	`\s+`,
 }, "|")
 
-// What Kimi's tokenizer class fixes beside its pattern.
-const (
-	kimiReserved = 256
-	kimiMaxText  = 400_000
-	kimiMaxRun   = 25_000
-)
+// kimiReserved is how many ids Kimi's tokenizer class sets aside.
+const kimiReserved = 256
 
 // ReadTiktokenConfig finds out from a tokenizer_config.json how the tiktoken file
 // beside it is to be read. The tokenizer classes of Kimi are known; another
@@ -219,8 +215,7 @@ func readTiktokenConfig(config []byte) (TiktokenConfig, *LoadError) {
 	}
 	r := &reader{data: config}
 	cfg := TiktokenConfig{
-		Pattern: kimiPattern, Special: map[uint32]string{}, Reserved: kimiReserved,
-		MaxText: kimiMaxText, MaxRun: kimiMaxRun,
+		Pattern: kimiPattern, Special: map[uint32]string{}, Reserved: kimiReserved, Chunked: true,
 	}
 	if class := r.text(&root, "tokenizer_class"); r.err == nil && class != "TikTokenTokenizer" {
 		r.unsupported(root.get("tokenizer_class"), "the tokenizer class", class)

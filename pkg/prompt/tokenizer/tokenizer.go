@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/warmpath/warmpath/pkg/prompt/tokenizer/internal/bpe"
+	"github.com/warmpath/warmpath/pkg/prompt/tokenizer/internal/pretok"
 )
 
 // Tokenizer turns text into token ids. It is safe for concurrent use.
@@ -15,8 +16,8 @@ type Tokenizer struct {
 	pretokenizer pretokenizer
 	model        *bpe.Model
 	vocab        keptVocabulary
-	chunks       chunks
-	size         int // of the vocabulary with added tokens
+	chunked      bool // see TiktokenConfig.Chunked
+	size         int  // of the vocabulary with added tokens
 
 	prefix, suffix []uint32
 
@@ -144,8 +145,8 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 		text = view(s.mended)
 	}
 	text = t.normalizer.apply(text, s)
-	if !t.chunks.none() {
-		return t.chunked(dst, text, s)
+	if t.chunked {
+		return t.chunks(dst, text, s)
 	}
 	if t.added.joint || t.added.set == nil {
 		return t.words(dst, text, 0, first, s)
@@ -164,6 +165,17 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 		}
 		at, next = f.end, f.next
 	}
+}
+
+// chunks encodes text chunk by chunk.
+func (t *Tokenizer) chunks(dst []uint32, text string, s *scratch) []uint32 {
+	for at, taken := 0, 0; at < len(text); {
+		var end int
+		end, taken = pretok.NextChunk(text, at, taken)
+		dst = t.words(dst, text[at:end], 0, false, s)
+		at = end
+	}
+	return dst
 }
 
 // words cuts text by the pre-tokenizer's cuts from the i-th on and encodes the
