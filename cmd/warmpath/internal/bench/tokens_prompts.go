@@ -14,6 +14,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/prompt"
+	"github.com/warmpath/warmpath/pkg/prompt/chat"
 	"github.com/warmpath/warmpath/pkg/prompt/encoder"
 )
 
@@ -28,14 +29,14 @@ const (
 	bodiesAtOnce  = 32 // different ones, so that the memo knows none
 )
 
-// message of a chat request.
-type message struct {
+// chatMessage is one of a chat request.
+type chatMessage struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
 // chatBody is a request with these messages.
-func chatBody(messages []message) ([]byte, error) {
+func chatBody(messages []chatMessage) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -68,7 +69,7 @@ func (s *subject) prompts(context.Context) ([]TokenRow, error) {
 // prompting measures prompts with one template.
 type prompting struct {
 	*subject
-	template encoder.Template
+	template *chat.Template
 	body     prompt.Body
 	result   encoder.Result
 	memos    uint64
@@ -130,11 +131,11 @@ func (p *prompting) conversation() (TokenRow, error) {
 // turns are the bodies of a conversation: the history, and 20 turns more.
 func (p *prompting) turns() ([][]byte, error) {
 	source := reader{subject: p.subject, text: p.texts["english"]}
-	messages := []message{{"system", source.take(messageTokens)}}
+	messages := []chatMessage{{"system", source.take(messageTokens)}}
 	for tokens := messageTokens; tokens < historyTokens/p.Shrink; tokens += 2 * messageTokens {
-		messages = append(messages, message{"user", source.take(messageTokens)}, message{"assistant", source.take(messageTokens)})
+		messages = append(messages, chatMessage{"user", source.take(messageTokens)}, chatMessage{"assistant", source.take(messageTokens)})
 	}
-	messages[len(messages)-1] = message{"user", "Go on."}
+	messages[len(messages)-1] = chatMessage{"user", "Go on."}
 	messages = append(messages[:len(messages)-2], messages[len(messages)-1])
 	bodies := make([][]byte, 0, turns+1)
 	for range turns + 1 {
@@ -143,7 +144,7 @@ func (p *prompting) turns() ([][]byte, error) {
 			return nil, err
 		}
 		bodies = append(bodies, body)
-		messages = append(messages, message{"assistant", source.take(turnTokens / 2)}, message{"user", source.take(turnTokens / 2)})
+		messages = append(messages, chatMessage{"assistant", source.take(turnTokens / 2)}, chatMessage{"user", source.take(turnTokens / 2)})
 	}
 	return bodies, nil
 }
@@ -202,9 +203,9 @@ func (p *prompting) warm() (TokenRow, error) {
 // large is a body of 128 KB: a chat about code. Which one says its first message.
 func (p *prompting) large(which int) ([]byte, error) {
 	english, code := reader{p.subject, p.texts["english"]}, reader{p.subject, p.texts["code"]}
-	messages := []message{{"system", fmt.Sprintf("This is conversation %d.", which)}}
+	messages := []chatMessage{{"system", fmt.Sprintf("This is conversation %d.", which)}}
 	for {
-		messages = append(messages, message{"user", english.take(messageTokens) + "\n```go\n" + code.take(2*messageTokens) + "\n```\n"})
+		messages = append(messages, chatMessage{"user", english.take(messageTokens) + "\n```go\n" + code.take(2*messageTokens) + "\n```\n"})
 		body, err := chatBody(messages)
 		if err != nil {
 			return nil, err
@@ -214,7 +215,7 @@ func (p *prompting) large(which int) ([]byte, error) {
 			*last = (*last)[:max(0, len(*last)-over)]
 			return chatBody(messages)
 		}
-		messages = append(messages, message{"assistant", english.take(messageTokens)})
+		messages = append(messages, chatMessage{"assistant", english.take(messageTokens)})
 	}
 }
 
@@ -240,7 +241,7 @@ func (r *reader) take(n int) string {
 }
 
 // template compiles the model's chat template; nil when it has none.
-func (s *subject) template() (encoder.Template, error) {
+func (s *subject) template() (*chat.Template, error) {
 	data, err := os.ReadFile(filepath.Join(s.Models, s.name, "tokenizer_config.json"))
 	if err != nil {
 		return nil, err
