@@ -174,9 +174,8 @@ func compose(marks []mark) []mark {
 	starter := -1
 	for _, m := range marks {
 		if starter >= 0 {
-			// Between the two lie only characters of lower class, if any.
-			last := out[len(out)-1]
-			if len(out)-1 == starter || last.class != 0 && last.class < m.class {
+			// What lies between the two is in order: the last of it blocks, or none.
+			if last := len(out) - 1; last == starter || out[last].class < m.class {
 				if r, ok := pair(out[starter].r, m.r); ok {
 					out[starter].r = r
 					continue

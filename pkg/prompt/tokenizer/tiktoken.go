@@ -122,6 +122,7 @@ func readRanks(data []byte) (tokens [][]byte, count int, err *LoadError) {
 	}
 	seen := make(map[string]struct{}, len(data)/16)
 	arena := make([]byte, 0, len(data)/2)
+	lines := bytes.Count(data, []byte{'\n'}) + 1
 	for at := 0; at < len(data); {
 		line := data[at:]
 		if i := bytes.IndexByte(line, '\n'); i >= 0 {
@@ -137,8 +138,8 @@ func readRanks(data []byte) (tokens [][]byte, count int, err *LoadError) {
 			return fail(start, "a line is not a token and its rank")
 		}
 		rank, idErr := parseID(fields[1])
-		if idErr != nil || rank > maxID {
-			return fail(start, "a rank is not a whole number up to %d", maxID)
+		if idErr != nil || rank > maxID || sparse(rank, lines) {
+			return fail(start, "a rank is not a whole number, or too high")
 		}
 		from := len(arena)
 		var b64 error

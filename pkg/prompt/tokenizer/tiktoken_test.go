@@ -118,7 +118,7 @@ func TestTiktokenRefuses(t *testing.T) {
 		"no tokens":      {"\n\n", tokenizer.TiktokenConfig{}, "no tokens (byte 0, line 1, column 1)"},
 		"half a line":    {"IQ== 0\nIg==\n", tokenizer.TiktokenConfig{}, "a line is not a token and its rank (byte 7, line 2, column 1)"},
 		"rank":           {"IQ== -1", tokenizer.TiktokenConfig{}, "a rank is not a whole number"},
-		"huge rank":      {"IQ== 4194304", tokenizer.TiktokenConfig{}, "a rank is not a whole number up to 4194303"},
+		"huge rank":      {"IQ== 4194304", tokenizer.TiktokenConfig{}, "a rank is not a whole number, or too high"},
 		"base64":         {"I*== 1", tokenizer.TiktokenConfig{}, "a token is not base64"},
 		"empty":          {"==== 1", tokenizer.TiktokenConfig{}, "a token is not base64"},
 		"twice":          {"IQ== 1\nIQ== 2", tokenizer.TiktokenConfig{}, "a token is given twice"},

@@ -10,6 +10,10 @@ import (
 // vocabularies in use have a quarter of a million.
 const maxID = 1<<22 - 1
 
+// sparse reports whether a vocabulary's ids are so far apart that tables by id
+// would be out of proportion to it.
+func sparse(highest uint32, count int) bool { return int(highest) > 1<<16+4*count }
+
 // vocabulary is the model's own tokens while a file is loaded.
 type vocabulary struct {
 	ids   map[string]uint32
@@ -46,6 +50,10 @@ func readVocabulary(data []byte, n *node) (*vocabulary, *LoadError) {
 	}
 	if len(entries) == 0 {
 		p.fail(n.start, "the vocabulary is empty")
+		return nil, p.err
+	}
+	if sparse(highest, len(entries)) {
+		p.fail(n.start, "the token id %d is too high for %d tokens", highest, len(entries))
 		return nil, p.err
 	}
 	v := &vocabulary{ids: make(map[string]uint32, len(entries)), texts: make([]string, highest+1), count: len(entries)}

@@ -19,20 +19,22 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 		}
 	}
 	start, first, pos := len(dst), len(dst), 0
-	for {
-		if size == 0 {
+	for pos < len(word) {
+		switch {
+		case size == 0:
 			// No token starts here, so none crosses here and what is found so
 			// far is final.
-			size = m.fallback(word[pos:])
-			if size == 0 {
+			if size = m.fallback(word[pos:]); size == 0 {
 				return m.follow(dst[:start], word, s)
 			}
 			for _, b := range []byte(word[pos : pos+size]) {
 				dst = append(dst, uint32(m.byteTokens[b]))
 			}
 			first = len(dst)
-		} else if len(dst) > first && m.touching.may(word, pos) && !m.valid(dst[len(dst)-1], next) {
-			// Try a shorter one, and where there is none take the last one back.
+		case len(dst) == first || !m.touching.may(word, pos) || m.valid(dst[len(dst)-1], next):
+			dst = append(dst, next)
+		default:
+			// Try a shorter one; where there is none, in place of the last one.
 			for m.tails[next].shorter == 0 {
 				if len(dst) == first {
 					return m.follow(dst[:start], word, s) // not reached: some way exists
@@ -44,14 +46,11 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 			next = m.tails[next].shorter - 1
 			size = int(m.tails[next].size)
 			continue
-		} else {
-			dst = append(dst, next)
 		}
-		if pos += size; pos == len(word) {
-			return dst
-		}
+		pos += size
 		next, size = m.trie.longest(word[pos:])
 	}
+	return dst
 }
 
 // fallback returns how many bytes at the start of text become tokens of their
