@@ -89,25 +89,40 @@ def tiktoken_special(name, ranks):
     return {token: first + i for i, token in enumerate(SPECIAL[name])}
 
 
-class HuggingFace:
-    """A tokenizer.json, read by Hugging Face tokenizers."""
+def version():
+    """The name and version of Hugging Face tokenizers."""
+    import tokenizers
 
-    def __init__(self, models, name):
+    return "tokenizers " + tokenizers.__version__
+
+
+class HuggingFaceText:
+    """The text of a tokenizer.json, read by Hugging Face tokenizers."""
+
+    def __init__(self, text):
         import tokenizers
 
-        self.version = "tokenizers " + tokenizers.__version__
-        self.tokenizer = tokenizers.Tokenizer.from_file(model_file(models, name))
+        self.version = version()
+        self.tokenizer = tokenizers.Tokenizer.from_str(text)
+
+    def encode(self, texts, special):
+        return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=special)]
+
+
+class HuggingFace(HuggingFaceText):
+    """The tokenizer of a model."""
+
+    def __init__(self, models, name):
         with open(model_file(models, name), encoding="utf-8") as f:
-            data = json.load(f)
+            text = f.read()
+        super().__init__(text)
+        data = json.loads(text)
         self.added = {t["content"]: t["id"] for t in data["added_tokens"]}
         vocab = data["model"]["vocab"]
         if data["model"].get("byte_fallback"):
             self.vocabulary = [token.replace("▁", " ").encode() for token in vocab]
         else:
             self.vocabulary = [spelled(t) for t in vocab if t not in self.added]
-
-    def encode(self, texts, special):
-        return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=special)]
 
 
 class Tiktoken:

@@ -137,6 +137,7 @@ type comparison struct {
 
 	got                                      [][]uint32
 	strings, bytes, tokens, cuts, mismatches int
+	unanswered                               int // where the oracle broke down
 }
 
 // start asks the oracle and returns the function that waits for its answer.
@@ -183,6 +184,10 @@ func (c *comparison) encode(items []item) {
 func (c *comparison) compare(t *testing.T, items []item, want [][]uint32) {
 	t.Helper()
 	for i, it := range items {
+		if want[i] == nil {
+			c.unanswered++
+			continue
+		}
 		c.strings++
 		c.bytes += len(it.text)
 		c.tokens += len(want[i])
