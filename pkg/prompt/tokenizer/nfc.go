@@ -8,15 +8,16 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// nfc composes canonically, as Hugging Face does. Its rules are those of golang.org/x/text
-// but for three things: its Unicode version is older (see unknownMarks), runs of
-// combining characters have no limit (x/text breaks them up, as stream-safe text
-// wants it), and what text mostly holds is passed over faster.
+// nfc composes canonically, as Hugging Face does. The properties of characters
+// are those of golang.org/x/text, but its Unicode version is newer (see
+// unknownMarks) and it breaks up long runs of combining characters, as
+// stream-safe text wants it; so the work is done here.
 type nfc struct {
 	inert *[1 << 16 / 64]uint64
+	pairs map[[2]rune]rune // what two characters compose to
 }
 
-func newNFC() step { return nfc{inertTable()} }
+func newNFC() step { return nfc{inertTable(), pairTable()} }
 
 // inertTable has a bit for each character below U+10000 that is inert: it stays
 // as it is, whatever is before it, and nothing before it changes.
@@ -67,7 +68,7 @@ func (n nfc) apply(text string, buf []byte) (string, []byte) {
 			start = i
 		}
 		buf = append(buf, text[done:start]...)
-		buf = appendComposed(buf, text[start:end])
+		buf = n.appendComposed(buf, text[start:end])
 		done, last, i = end, end, end
 	}
 	if done == 0 {
@@ -89,21 +90,12 @@ func (n nfc) endOfRun(text string, i int) int {
 	return i
 }
 
-// shortRun is a length, in bytes, up to which no text has more combining
-// characters than x/text lets pass in a row: 30, and each one of two bytes is at
-// most two.
-const shortRun = 24
-
 // appendComposed appends the composed form of a text without unknown marks.
-func appendComposed(dst []byte, text string) []byte {
-	if len(text) <= shortRun {
-		// Not right after dst: x/text would compose with what is there.
-		var short [4 * shortRun]byte
-		return append(dst, norm.NFC.AppendString(short[:0], text)...)
-	}
-	marks := decompose(text)
+func (n nfc) appendComposed(dst []byte, text string) []byte {
+	var few [64]mark
+	marks := decompose(few[:0], text)
 	order(marks)
-	for _, m := range compose(marks) {
+	for _, m := range n.compose(marks) {
 		dst = utf8.AppendRune(dst, m.r)
 	}
 	return dst
@@ -126,9 +118,8 @@ const (
 	tails      = 28
 )
 
-// decompose returns the canonical decomposition of a text, not yet in order.
-func decompose(text string) []mark {
-	marks := make([]mark, 0, len(text))
+// decompose appends the canonical decomposition of a text, not yet in order.
+func decompose(marks []mark, text string) []mark {
 	for i, r := range text {
 		if s := r - hangulBase; 0 <= s && s < leads*vowels*tails {
 			marks = append(marks, mark{leadBase + s/(vowels*tails), 0}, mark{vowelBase + s/tails%vowels, 0})
@@ -169,14 +160,14 @@ func order(marks []mark) {
 
 // compose puts characters together, in place: each with the last one of class 0
 // that nothing between blocks.
-func compose(marks []mark) []mark {
+func (n nfc) compose(marks []mark) []mark {
 	out := marks[:0]
 	starter := -1
 	for _, m := range marks {
 		if starter >= 0 {
 			// What lies between the two is in order: the last of it blocks, or none.
 			if last := len(out) - 1; last == starter || out[last].class < m.class {
-				if r, ok := pair(out[starter].r, m.r); ok {
+				if r, ok := n.pair(out[starter].r, m.r); ok {
 					out[starter].r = r
 					continue
 				}
@@ -191,19 +182,35 @@ func compose(marks []mark) []mark {
 }
 
 // pair returns the character that two compose to.
-func pair(a, b rune) (rune, bool) {
+func (n nfc) pair(a, b rune) (rune, bool) {
 	if l, v := a-leadBase, b-vowelBase; 0 <= l && l < leads && 0 <= v && v < vowels {
 		return hangulBase + (l*vowels+v)*tails, true
 	}
 	if s, t := a-hangulBase, b-tailBase; 0 <= s && s < leads*vowels*tails && s%tails == 0 && 0 < t && t < tails {
 		return a + t, true
 	}
-	var in, out [2 * utf8.UTFMax]byte
-	text := utf8.AppendRune(utf8.AppendRune(in[:0], a), b)
-	composed := norm.NFC.Append(out[:0], text...)
-	r, size := utf8.DecodeRune(composed)
-	return r, size == len(composed)
+	r, ok := n.pairs[[2]rune{a, b}]
+	return r, ok
 }
+
+// pairTable has all that composes, Hangul aside. A character that composes at
+// all does so from its last character and what those before it compose to.
+var pairTable = sync.OnceValue(func() map[[2]rune]rune {
+	pairs := make(map[[2]rune]rune, 1024)
+	for r := range rune(0x30000) { // no character above has parts
+		text := string(r)
+		d := norm.NFD.PropertiesString(text).Decomposition()
+		if len(d) == 0 || hangulBase <= r && r < hangulBase+leads*vowels*tails || !norm.NFC.IsNormalString(text) {
+			continue
+		}
+		last, size := utf8.DecodeLastRune(d)
+		first, whole := utf8.DecodeRune(norm.NFC.Bytes(d[:len(d)-size]))
+		if whole > 0 {
+			pairs[[2]rune{first, last}] = r
+		}
+	}
+	return pairs
+})
 
 // unknownMark reports whether a character combines in Go's Unicode version and
 // not in Hugging Face's.

@@ -44,7 +44,7 @@ func TestUnicode(t *testing.T) {
 		}
 		check("words", r, isWord(r) == words[r])
 		check("spaces", r, unicode.IsSpace(r) == spaces[r])
-		d := decompose(string(r))
+		d := decompose(nil, string(r))
 		check("marks", r, (len(d) == 1 && d[0].r == r && d[0].class != 0 && !unknownMark(r)) == marks[r])
 		low, _ := lowercase{}.apply(string(r), nil)
 		check("lower", r, low == change(ref.Lower))

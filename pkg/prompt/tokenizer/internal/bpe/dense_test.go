@@ -1,9 +1,11 @@
 package bpe_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/warmpath/warmpath/pkg/prompt/tokenizer/internal/bpe"
 )
@@ -26,6 +28,9 @@ func TestAppendEqualsTwinDense(t *testing.T) {
 				t.Fatalf("%q: %v, want %v; tokens %q, merges %v", word, got, want, spec.Tokens, spec.Merges)
 			}
 		}
+		if s.Followed() {
+			t.Fatalf("the search found no way; tokens %q, merges %v", spec.Tokens, spec.Merges)
+		}
 	}
 }
 
@@ -41,7 +46,7 @@ func denseSpec(d draw, alphabet string) bpe.Spec {
 	for range 2 + d.upTo(10, "") {
 		left, right := d.upTo(len(spec.Tokens), ""), d.upTo(len(spec.Tokens), "")
 		joined := string(spec.Tokens[left]) + string(spec.Tokens[right])
-		if len(joined) > 8 {
+		if utf8.RuneCountInString(joined) > 8 {
 			continue
 		}
 		if _, ok := ids[joined]; !ok {
@@ -76,8 +81,7 @@ func words(alphabet string, n int) []string {
 	return all
 }
 
-// The search falls back to following the rule when it finds no way, which must
-// never be needed; so what it rests on is tested by itself.
+// What the search rests on, by itself.
 func TestValidEqualsTwin(t *testing.T) {
 	for seed := range uint64(denseRounds) {
 		d := randDraw{rand.New(rand.NewPCG(seed, 7))}
@@ -103,6 +107,46 @@ func TestValidEqualsTwin(t *testing.T) {
 				if want := slices.Equal(slow.encode(word), []uint32{x, y}); m.Valid(x, y) != want {
 					t.Fatalf("%q %q valid: want %v; tokens %q, merges %v", spec.Tokens[x], spec.Tokens[y], want, spec.Tokens, spec.Merges)
 				}
+			}
+		}
+	}
+}
+
+// The tokens that characters fall back to may also be spelled by text; what they
+// stand for is another thing. The missing character has the same class, when it
+// comes to what touches, as one of those that are there.
+func TestByteTokensThatTextSpells(t *testing.T) {
+	for seed := range uint64(denseRounds) {
+		d := randDraw{rand.New(rand.NewPCG(seed, 8))}
+		spec := denseSpec(d, "a語")
+		spec.Chars, spec.ByteFallback = true, true
+		names := slices.Clone(spec.Tokens)
+		part := make([]bool, len(names)+1)
+		onlyWhole := d.upTo(4, "") != 0
+		for _, m := range spec.Merges {
+			part[m[0]], part[m[1]] = onlyWhole, onlyWhole
+		}
+		for b := range spec.ByteTokens {
+			if id := d.upTo(len(names)+1, ""); b >= 0x80 && id < len(names) && !part[id] {
+				spec.ByteTokens[b] = int32(id)
+				continue
+			}
+			spec.ByteTokens[b] = int32(len(spec.Tokens))
+			spec.Tokens = append(spec.Tokens, fmt.Appendf(nil, "<%d>", b))
+		}
+		m, err := bpe.New(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := newTwin(spec)
+		var s bpe.Scratch
+		for range 40 {
+			word := ""
+			for range 1 + d.upTo(12, "") {
+				word += []string{"a", "語", "骞"}[d.upTo(3, "")]
+			}
+			if got, want := m.Append(nil, word, &s), slow.encode(word); !slices.Equal(got, want) {
+				t.Fatalf("%q: %v, want %v; tokens %q, merges %v", word, got, want, names, spec.Merges)
 			}
 		}
 	}

@@ -18,3 +18,6 @@ func (m *Model) Closed(token string) bool {
 	}
 	return n&nodeClosed != 0
 }
+
+// Followed reports whether a word was ever encoded by following the rule.
+func (s *Scratch) Followed() bool { return s.symbols != nil }

@@ -60,7 +60,8 @@ func New(spec Spec) (*Model, error) {
 
 // keep prepares for encoding by the rule itself. That needs what each merge
 // makes, and it may start with symbols that no text spells: bytes fallen back to
-// and the unknown token. Where these merge, all merges are needed.
+// and the unknown token. Where these merge, all merges are needed; to the search
+// the added ones make no difference, since they never come first.
 func (m *Model) keep(list []merge) {
 	special := make(map[uint32]bool, len(m.byteTokens)+1)
 	if m.unk >= 0 {
@@ -90,7 +91,6 @@ func (m *Model) keep(list []merge) {
 		m.pairs = newPairTable(len(list))
 		for _, c := range list {
 			m.pairs.set(c.left, c.right, c.time)
-			m.edges[c.left].join(c.right)
 		}
 	}
 	m.plainBytes = m.byteFallback && allBytes && !merging
