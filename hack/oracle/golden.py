@@ -40,7 +40,7 @@ def main():
     models = os.environ["MODELS"]
     directory, *names = sys.argv[1:]
     os.makedirs(directory, exist_ok=True)
-    for name in names or oracle.HUGGING_FACE + oracle.TIKTOKEN:
+    for name in names or oracle.HUGGING_FACE + oracle.TIKTOKEN[:2]:
         write(models, directory, name)
 
 

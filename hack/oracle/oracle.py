@@ -3,18 +3,23 @@
 qwen3, llama3_1, deepseek_v3, gptoss and gemma3 are Hugging Face tokenizers, read
 from <models>/<name>/tokenizer.json. tiktoken-o200k and tiktoken-kimi are OpenAI's
 tiktoken over the vocabulary of gptoss, written as a tiktoken file, with the
-pattern of o200k and with the one that Kimi's models use.
+pattern of o200k and with the one that Kimi's models use. tiktoken-kimi-runs cuts
+long texts before anything else, as these models' own code does.
 """
 
 import base64
 import json
 import os
+import re
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("RAYON_NUM_THREADS", "1")
 
 HUGGING_FACE = ["qwen3", "llama3_1", "deepseek_v3", "gptoss", "gemma3"]
-TIKTOKEN = ["tiktoken-o200k", "tiktoken-kimi"]
+TIKTOKEN = ["tiktoken-o200k", "tiktoken-kimi", "tiktoken-kimi-runs"]
+
+# Where tiktoken-kimi-runs cuts long texts and runs, in characters: Kimi's limits.
+MAX_TEXT, MAX_RUN = 400_000, 25_000
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _UPPER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}"
@@ -45,12 +50,16 @@ PATTERNS = {
     ),
 }
 
+PATTERNS["tiktoken-kimi-runs"] = PATTERNS["tiktoken-kimi"]
+
 # Tokens beside the ranks. None begins another one: tiktoken does not say which
 # of two such would win.
 SPECIAL = {
     "tiktoken-o200k": ["<|startoftext|>", "<|endoftext|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>"],
     "tiktoken-kimi": ["[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>"],
 }
+
+SPECIAL["tiktoken-kimi-runs"] = SPECIAL["tiktoken-kimi"]
 
 
 def byte_of_char():
@@ -125,6 +134,21 @@ class HuggingFace(HuggingFaceText):
             self.vocabulary = [spelled(t) for t in vocab if t not in self.added]
 
 
+def cut_runs(text):
+    """The parts of a text without special tokens that are encoded on their own."""
+    for i in range(0, len(text), MAX_TEXT):
+        part = text[i : i + MAX_TEXT]
+        start = run = 0
+        for at, c in enumerate(part):
+            if at == 0 or c.isspace() != part[at - 1].isspace():
+                run = 0
+            if run == MAX_RUN:
+                yield part[start:at]
+                start, run = at, 0
+            run += 1
+        yield part[start:]
+
+
 class Tiktoken:
     """The vocabulary of gptoss, read by tiktoken."""
 
@@ -139,10 +163,24 @@ class Tiktoken:
         self.encoding = tiktoken.Encoding(
             name, pat_str=PATTERNS[name], mergeable_ranks=ranks, special_tokens=special
         )
+        self.specials = re.compile("(" + "|".join(map(re.escape, special)) + ")")
+        self.cuts = name.endswith("-runs")
 
     def encode(self, texts, special):
         del special  # there is no post-processor
+        if self.cuts:
+            return [self.encode_cut(t) for t in texts]
         return [self.encoding.encode(t, allowed_special="all") for t in texts]
+
+    def encode_cut(self, text):
+        ids = []
+        for i, part in enumerate(self.specials.split(text)):
+            if i % 2:
+                ids.append(self.added[part])
+                continue
+            for cut in cut_runs(part):
+                ids += self.encoding.encode_ordinary(cut)
+        return ids
 
 
 def load(models, name):

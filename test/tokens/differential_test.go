@@ -32,7 +32,7 @@ type encoder interface {
 }
 
 // names are the tokenizers to compare.
-var names = []string{"qwen3", "llama3_1", "deepseek_v3", "gptoss", "gemma3", "tiktoken-o200k", "tiktoken-kimi"}
+var names = []string{"qwen3", "llama3_1", "deepseek_v3", "gptoss", "gemma3", "tiktoken-o200k", "tiktoken-kimi", cutName}
 
 // TestTokenizers compares every tokenizer with its oracle.
 func TestTokenizers(t *testing.T) {
@@ -44,27 +44,33 @@ func TestTokenizers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time goes to the oracles
 			ref, ours := pair(t, name)
-			t.Run("goldens", func(t *testing.T) { testGoldens(t, name, ours, ref) })
+			if name != cutName { // short as most goldens are, they are never cut
+				t.Run("goldens", func(t *testing.T) { testGoldens(t, name, ours, ref) })
+			}
 			t.Run("long", func(t *testing.T) { testLong(t, name, ours, ref) })
-			t.Run("differential", func(t *testing.T) { testDifferential(t, name, ours, ref, seeds) })
+			n := *stringsFlag
+			if name == cutName {
+				n = min(n, batchSize) // most strings are too short to be cut: tiktoken-kimi is enough
+			}
+			t.Run("differential", func(t *testing.T) { testDifferential(t, name, n, ours, ref, seeds) })
 		})
 	}
 }
 
-// testDifferential compares the ids of odd strings, one by one.
-func testDifferential(t *testing.T, name string, ours encoder, ref *reference, seeds []string) {
+// testDifferential compares the ids of n odd strings, one by one.
+func testDifferential(t *testing.T, name string, n int, ours encoder, ref *reference, seeds []string) {
 	c := comparison{ours: ours, ref: ref}
 	g := newGenerator(*seedFlag, ref, seeds)
-	next := func(n int) []item {
-		items := make([]item, n)
+	next := func(size int) []item {
+		items := make([]item, size)
 		for i := range items {
 			items[i] = item{g.next(), g.IntN(4) == 0}
 		}
 		return items
 	}
 	start := time.Now()
-	items := next(min(batchSize, *stringsFlag))
-	for left := *stringsFlag; left > 0; left -= batchSize {
+	items := next(min(batchSize, n))
+	for left := n; left > 0; left -= batchSize {
 		var following []item
 		answer := c.start(t, items)
 		c.encode(items) // while the oracle works
@@ -80,20 +86,19 @@ func testDifferential(t *testing.T, name string, ours encoder, ref *reference, s
 	}
 	t.Logf("%s: %d strings, %d bytes, %d tokens, %d with cuts, %d mismatches; seed %d, oracle %s",
 		name, c.strings, c.bytes, c.tokens, c.cuts, c.mismatches, *seedFlag, ref.Oracle)
-	if c.strings != *stringsFlag {
-		t.Errorf("compared %d strings, want %d", c.strings, *stringsFlag)
+	if c.strings != n {
+		t.Errorf("compared %d strings, want %d", c.strings, n)
 	}
-	if c.cuts == 0 && *stringsFlag >= batchSize {
+	if c.cuts == 0 && n >= batchSize {
 		t.Error("no string could be cut")
 	}
 }
 
-// testLong compares strings that are one long run. tiktoken's time grows with the
-// square of a run's length, so it gets shorter ones.
+// testLong compares strings that are one long run.
 func testLong(t *testing.T, name string, ours encoder, ref *reference) {
 	size := 40_000
 	if strings.HasPrefix(name, "tiktoken") {
-		size = 3_000
+		size = 3_000 // its time grows with the square of a run's length
 	}
 	var items []item
 	for _, unit := range []string{
@@ -102,10 +107,34 @@ func testLong(t *testing.T, name string, ours encoder, ref *reference) {
 	} {
 		items = append(items, item{strings.Repeat(unit, size/len(unit)), false})
 	}
+	if name == cutName {
+		items = append(items, cutItems()...)
+	}
 	c := comparison{ours: ours, ref: ref, whole: true}
 	answer := c.start(t, items)
 	c.encode(items)
 	c.compare(t, items, answer())
+}
+
+// cutName is the tokenizer that cuts long texts and runs before anything else.
+const cutName = "tiktoken-kimi-runs"
+
+// cutItems are strings with cuts in them. Most are digits, of which tiktoken makes
+// short pieces.
+func cutItems() []item {
+	const run, text = 25_000, 400_000
+	zeros := func(n int) string { return strings.Repeat("0", n) }
+	var items []item
+	for _, s := range []string{
+		zeros(run), zeros(run + 1), zeros(2*run + 1), zeros(run-1) + " " + zeros(run+2), " " + zeros(run+1) + " ",
+		zeros(run-1) + "\x1c" + zeros(run), zeros(run-1) + "\x1f1" + zeros(run), zeros(run-1) + "\ufeff" + zeros(run), zeros(run-1) + "\u0085" + zeros(run),
+		zeros(run-1) + "<|im_end|>" + zeros(run+1), strings.Repeat("٣", run+5), zeros(run-1) + "\xff\xff" + zeros(5),
+		strings.Repeat(" ", run+3) + "x", strings.Repeat("\n", run+3) + "x", strings.Repeat("\u3000", run/4) + strings.Repeat(" ", run),
+		strings.Repeat("12 ", text/3) + "12345678", strings.Repeat("1234 ", text/5) + "<|im_end|>" + strings.Repeat("1 3", text/3+2) + "77",
+	} {
+		items = append(items, item{s, false})
+	}
+	return items
 }
 
 // seedTexts are what pieces of strings are cut from: our documents, our code and
