@@ -130,7 +130,10 @@ def message_of(m, parts):
             for c in out["tool_calls"]:
                 a = c["function"].get("arguments")
                 c["function"]["arguments"] = (json.loads(a) if isinstance(a, str) else a) if a else {}
-        r = m.get("reasoning") or m.get("reasoning_content")
+        r, old = m.get("reasoning"), m.get("reasoning_content")
+        if r == "" and old != "":
+            raise ValueError("versions of vLLM differ")
+        r = old if r is None else r
         if r is not None:
             out["reasoning"] = out["reasoning_content"] = r
     elif m["role"] == "tool" and "tool_call_id" in m:

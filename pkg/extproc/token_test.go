@@ -179,10 +179,13 @@ func TestTokenizerIsAsked(t *testing.T) {
 	r.serve(t, completions, text)
 	r.serve(t, completions, prompt16)
 	r.serve(t, otherPath, helloChat)
-	if want := []string{"chat " + helloChat, "completion " + text}; fmt.Sprint(asked) != fmt.Sprint(want) {
+	r.serve(t, prompt.ResponsesPath, `{"input":"hello"}`)
+	r.serve(t, prompt.AnthropicPath, `{"messages":5}`)
+	want := []string{"chat " + helloChat, "completion " + text, `responses {"input":"hello"}`, `anthropic {"messages":5}`}
+	if fmt.Sprint(asked) != fmt.Sprint(want) {
 		t.Errorf("asked %q, want %q", asked, want)
 	}
-	for source, want := range map[string]float64{"engine": 2, "token_ids": 1, "unknown": 0} {
+	for source, want := range map[string]float64{"engine": 4, "token_ids": 1, "unknown": 0} {
 		if got := r.metric(t, "warmpath_prompts_total", "source", source); got != want {
 			t.Errorf("%v prompts from %s, want %v", got, source, want)
 		}

@@ -61,6 +61,9 @@ func (r *reader) value(f field) (err *jsonscan.Error) {
 	case fieldMaxCompletion:
 		r.maxCompletion, err = r.count(f, depth)
 	case fieldMaxOutput:
+		if r.kind != Responses {
+			return r.Skip(depth)
+		}
 		r.maxOutput, err = r.count(f, depth)
 	case fieldEmbeds:
 		r.embeds = r.Data[r.Pos] != 'n'
@@ -80,7 +83,7 @@ func (r *reader) value(f field) (err *jsonscan.Error) {
 		if r.kind != Chat && r.kind != AnthropicMessages {
 			return r.Skip(depth)
 		}
-		err = r.prompt(r.messages)
+		err = r.prompt(func() *jsonscan.Error { return r.messages(fieldMessages) })
 	case fieldInput:
 		if r.kind != Responses {
 			return r.Skip(depth)
@@ -160,7 +163,7 @@ func (r *reader) inputValue() *jsonscan.Error {
 		_, err := r.Str()
 		return err
 	}
-	return r.messages()
+	return r.messages(fieldInput)
 }
 
 // promptList reads a "prompt" that is a list. What the first element is, all

@@ -3,15 +3,15 @@ package prompt
 import "github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
 
 // messages reads the value of "messages", or a list in "input": a list of
-// objects.
-func (r *reader) messages() *jsonscan.Error {
+// objects, the value of the field f.
+func (r *reader) messages(f field) *jsonscan.Error {
 	const depth = 1
 	switch r.Data[r.Pos] {
 	case '[':
 	case 'n':
 		return r.Literal("null")
 	default:
-		return r.wrongValue(fieldMessages, depth, msgMessages)
+		return r.wrongValue(f, depth, msgMessages)
 	}
 	empty, err := r.Enter(depth, ']')
 	if empty || err != nil {
@@ -22,11 +22,14 @@ func (r *reader) messages() *jsonscan.Error {
 		if r.Peek() == '{' {
 			err = r.message(depth + 2)
 		} else {
-			err = r.wrongValue(fieldMessages, depth+1, msgMessages)
+			err = r.wrongValue(f, depth+1, msgMessages)
 		}
 		if err == nil {
 			more, err = r.Next(']')
 		}
+	}
+	if r.faults[f].msg != "" {
+		r.body.Form, r.body.Lists, r.media = NoPrompt, 0, false
 	}
 	return err
 }

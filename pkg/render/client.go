@@ -61,7 +61,7 @@ func (c *Client) Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, bod
 const perByte = time.Microsecond
 
 func (c *Client) tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
-	if kind == prompt.Other {
+	if kind != prompt.Chat && kind != prompt.Completion {
 		return dst, fmt.Errorf("%w: only chats and completions have a prompt", ErrRejected)
 	}
 	engines := c.current()

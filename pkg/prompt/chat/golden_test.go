@@ -81,9 +81,15 @@ func source(t testing.TB, name string) (string, map[string]string) {
 	return text, tokens
 }
 
+// TestPromptsAreThoseOfTheOracle renders the committed requests, or those of the
+// folder WARMPATH_GOLDEN.
 func TestPromptsAreThoseOfTheOracle(t *testing.T) {
-	requests := readJSON[[]goldenRequest](t, "testdata/requests.json")
-	golden := readJSON[map[string]goldenTemplate](t, "testdata/golden.json")
+	dir := "testdata"
+	if other := os.Getenv("WARMPATH_GOLDEN"); other != "" {
+		dir = other
+	}
+	requests := readJSON[[]goldenRequest](t, filepath.Join(dir, "requests.json"))
+	golden := readJSON[map[string]goldenTemplate](t, filepath.Join(dir, "golden.json"))
 	for _, name := range slices.Sorted(maps.Keys(golden)) {
 		t.Run(name, func(t *testing.T) {
 			text, tokens := source(t, name)

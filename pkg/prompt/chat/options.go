@@ -47,6 +47,9 @@ type Options struct {
 	// DropTools leaves tools out of the prompt when tool_choice is "none": vLLM's
 	// --exclude-tools-when-tool-choice-none. Dynamo's default is true.
 	DropTools bool
+	// ReasoningOnly reads the thoughts of a message from "reasoning" only. Some
+	// versions of vLLM (2026) ignored the older "reasoning_content".
+	ReasoningOnly bool
 	// Limits bound what one request may cost.
 	Limits Limits
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/prompt"
 	"github.com/warmpath/warmpath/pkg/prompt/internal/jinja"
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
 )
 
 // worker is what one rendering needs.
@@ -28,17 +29,33 @@ type worker struct {
 // meanwhile. The date that a template may print is that of now, in its zone. The
 // error is an [*Error].
 func (t *Template) Render(kind prompt.Kind, body []byte, now time.Time) (Prompt, error) {
+	p, _, err := t.RenderTo(nil, kind, body, now)
+	return p, err
+}
+
+// RenderTo is like [Template.Render], but writes the text to buf, from its start,
+// and returns buf, grown as needed. The text is valid until buf is used again.
+func (t *Template) RenderTo(buf []byte, kind prompt.Kind, body []byte, now time.Time) (Prompt, []byte, error) {
+	return t.RenderScanned(buf, kind, body, nil, now)
+}
+
+// RenderScanned is like [Template.RenderTo] for a body that was scanned before:
+// scanned is what [prompt.Body.Scan] found in it, which spares a part of reading
+// it again. It may be nil.
+func (t *Template) RenderScanned(buf []byte, kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, []byte, error) {
 	w, _ := t.pool.Get().(*worker)
 	if w == nil {
 		w = &worker{t: t}
 	}
-	p, err := w.render(kind, body, now)
+	w.out = buf[:0]
+	p, err := w.render(kind, body, scanned, now)
+	buf = w.out
 	w.release()
 	t.pool.Put(w)
 	if err != nil {
-		return Prompt{}, err
+		return Prompt{}, buf, err
 	}
-	return p, nil
+	return p, buf, nil
 }
 
 // maxKept is how much memory a worker keeps for the next request.
@@ -47,7 +64,7 @@ const maxKept = 1 << 20
 // release drops what belongs to a request.
 func (w *worker) release() {
 	w.dec.slab.reset()
-	w.dec.Data = nil
+	w.dec.Scanner = jsonscan.Scanner{}
 	if cap(w.dec.text) > maxKept || cap(w.dec.slab.values)+cap(w.dec.slab.entries) > maxKept/64 {
 		w.dec = decoder{}
 	}
@@ -56,12 +73,16 @@ func (w *worker) release() {
 	clear(w.dec.fields[:cap(w.dec.fields)])
 	clear(w.dec.values[:cap(w.dec.values)])
 	w.req, w.list, w.out, w.resume = request{}, w.list[:0], nil, ""
+	w.vars = jinja.Dict{}
 	w.media, w.variant = false, false
 }
 
-func (w *worker) render(kind prompt.Kind, body []byte, now time.Time) (Prompt, *Error) {
+func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, *Error) {
 	limits := w.t.opts.Limits
 	w.dec.start(body, 10*limits.Parts)
+	if scanned != nil {
+		w.dec.Known = scanned.Strings()
+	}
 	w.parts = limits.Parts
 	if err := w.dec.read(kind, &w.req); err != nil {
 		return Prompt{}, err
@@ -102,7 +123,10 @@ func (w *worker) render(kind prompt.Kind, body []byte, now time.Time) (Prompt, *
 // both texts begin with does not depend on them.
 func (w *worker) usable(text string, size int, now time.Time) (int, *Error) {
 	w.variant = true
+	out := w.out
+	w.out = nil // the text is in it
 	other, err := w.text(size, now)
+	w.out = out
 	if err != nil {
 		if err.Code == CodeRaised { // the template wants media, and only them
 			return 0, nil
@@ -138,7 +162,11 @@ func (w *worker) text(size int, now time.Time) (string, *Error) {
 	if limits.Watch != nil {
 		env.Limits.Check = limits.Watch()
 	}
-	out, renderErr := w.t.jinja.Render(make([]byte, 0, size+size/8+512), &w.vars, env)
+	if room := size + size/8 + 512; cap(w.out) < room {
+		w.out = make([]byte, 0, room)
+	}
+	out, renderErr := w.t.jinja.Render(w.out[:0], &w.vars, env)
+	w.out = out
 	if renderErr != nil {
 		return "", templateError(renderErr)
 	}

@@ -127,15 +127,31 @@ func (w *worker) vllmAssistant(m, out *jinja.Dict) *Error {
 			out.Set("tool_calls", v)
 		}
 	}
-	reasoning, _ := m.Get("reasoning")
-	if !given(reasoning) {
-		reasoning, _ = m.Get("reasoning_content")
+	reasoning, err := w.reasoning(m)
+	if err != nil {
+		return err
 	}
 	if given(reasoning) {
 		out.Set("reasoning", reasoning)
 		out.Set("reasoning_content", reasoning)
 	}
 	return nil
+}
+
+// reasoning returns the thoughts of a message. Versions of vLLM differ in what
+// they make of an empty text beside or without the field's older name.
+func (w *worker) reasoning(m *jinja.Dict) (jinja.Value, *Error) {
+	v, _ := m.Get("reasoning")
+	old, _ := m.Get("reasoning_content")
+	switch {
+	case w.t.opts.ReasoningOnly:
+		return v, nil
+	case v.Kind() == jinja.KindString && v.Text() == "" && (old.Kind() != jinja.KindString || old.Text() != ""):
+		return v, unknown("an empty reasoning")
+	case given(v):
+		return v, nil
+	}
+	return old, nil
 }
 
 // toolCalls copies calls, with their arguments read: clients send them as a text

@@ -28,6 +28,12 @@ type Template interface {
 	Render(kind prompt.Kind, body []byte, now time.Time) (chat.Prompt, error)
 }
 
+// bufferTemplate is a Template that can write its text to memory of the caller,
+// and need not look for what the scan has found.
+type bufferTemplate interface {
+	RenderScanned(buf []byte, kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (chat.Prompt, []byte, error)
+}
+
 // Config is what makes an encoder.
 type Config struct {
 	Tokenizer Tokenizer
@@ -48,6 +54,7 @@ type Config struct {
 type Encoder struct {
 	tokenizer Tokenizer
 	template  Template
+	buffered  bufferTemplate // template, when it is one
 	layout    block.Layout
 	memo      *memo // nil: none
 }
@@ -60,9 +67,11 @@ func New(c Config) (*Encoder, error) {
 	case c.Layout.Size < 1:
 		return nil, errors.New("encoder: the size of a block must be at least 1")
 	}
+	buffered, _ := c.Template.(bufferTemplate)
 	return &Encoder{
 		tokenizer: c.Tokenizer,
 		template:  c.Template,
+		buffered:  buffered,
 		layout:    c.Layout,
 		memo:      newMemo(c.Layout, c.MemoBytes, c.Random),
 	}, nil
@@ -87,23 +96,27 @@ func (e *Encoder) Encode(r *Result, kind prompt.Kind, body []byte, scanned *prom
 		e.encodeIDs(r, scanned.Tokens, seed)
 		return nil
 	}
-	text, err := e.text(kind, body, scanned, now)
+	text, err := e.Text(r, kind, body, scanned, now)
 	if err != nil {
 		return err
 	}
 	return e.EncodeText(r, text, seed)
 }
 
-// text returns the text of a prompt.
-func (e *Encoder) text(kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (chat.Prompt, error) {
+// Text returns the text of the prompt of a body, for [Encoder.EncodeText]. It may
+// lie in r or in body: it is valid until either is used for something else. The
+// rest is as with [Encoder.Encode].
+func (e *Encoder) Text(r *Result, kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (p chat.Prompt, err error) {
 	switch {
 	case kind == prompt.Completion:
 		return chat.Completion(body, scanned.Start, scanned.End)
 	case e.template == nil:
 		return chat.Prompt{}, &chat.Error{Code: chat.CodeTemplate, Msg: "the model has no chat template"}
-	default:
+	case e.buffered == nil:
 		return e.template.Render(kind, body, now)
 	}
+	p, r.text, err = e.buffered.RenderScanned(r.text, kind, body, scanned, now)
+	return p, err
 }
 
 // encodeIDs is for a prompt that comes as token ids.

@@ -24,8 +24,8 @@ type fakeTokenizer struct {
 
 func newFake() *fakeTokenizer {
 	return &fakeTokenizer{
-		added:  []string{"<start>", "<end>", "<end>!", "<tool>", "<|>"},
-		unsafe: map[string]bool{"<end>": true}, // "<end>!" contains it
+		added:  []string{"<start>", "<end>", "<end>!", "<tool>", "<|>", "x<|"},
+		unsafe: map[string]bool{"<end>": true, "x<|": true}, // "<end>!" contains one
 		prefix: []uint32{101, 102}, suffix: []uint32{103},
 	}
 }

@@ -2,6 +2,7 @@ package encoder
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,7 +72,7 @@ func (m *marks) learn(written string, id uint32) mark {
 		return 0
 	}
 	table := &markTable{
-		texts: append(old.texts[:len(old.texts):len(old.texts)], strings.Clone(written)),
+		texts: append(slices.Clip(old.texts), strings.Clone(written)),
 		byID:  make(map[uint32]mark, len(old.byID)+1),
 	}
 	maps.Copy(table.byID, old.byID)

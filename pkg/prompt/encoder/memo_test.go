@@ -87,6 +87,20 @@ func TestPromptWithoutCutIsKnownWhole(t *testing.T) {
 	}
 }
 
+// TestEndIsNoCut has a text end with what looks like an added token but is none:
+// the longer token before it has taken its first character.
+func TestEndIsNoCut(t *testing.T) {
+	e := newEncoder(t, newFake(), 1<<20)
+	var r encoder.Result
+	encode(t, e, &r, strings.Repeat("cut ", 200)+"<|> and more")
+	text := strings.Repeat("not cut", 100) + "x<|>"
+	encode(t, e, &r, text)
+	encode(t, e, &r, text+"abc")
+	if r.ReusedBytes != 0 {
+		t.Errorf("%d bytes reused", r.ReusedBytes)
+	}
+}
+
 func TestSharedBeginningOutlivesItsConversations(t *testing.T) {
 	e := newEncoder(t, newFake(), 8000)
 	var r encoder.Result

@@ -16,19 +16,20 @@ import (
 var pieces = []string{
 	"<start>", "<end>", "!", "<end>!", "<tool>", "<|>", "a", "bcd ", "some words of a message ", "\n",
 	strings.Repeat("long ", 60), strings.Repeat("x", 250), strings.Repeat("y", 700), "<en", "d>",
+	strings.Repeat("cut ", 70) + "<end>", strings.Repeat("not cut", 90) + "x<|>", strings.Repeat("cut ", 70) + "<|>",
 }
 
 func drawText(t *rapid.T) string {
 	return strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 12).Draw(t, "text"), "")
 }
 
-// grow returns a text that begins as one of texts.
-func grow(t *rapid.T, texts []string) string {
+// grow returns a text that begins as one of texts, and how much of it does.
+func grow(t *rapid.T, texts []string) (text string, same int) {
 	base := rapid.SampledFrom(texts).Draw(t, "base")
 	if rapid.IntRange(0, 3).Draw(t, "how") == 0 {
 		base = base[:rapid.IntRange(0, len(base)).Draw(t, "cut")]
 	}
-	return base + drawText(t)
+	return base + drawText(t), len(base)
 }
 
 func drawLayout(t *rapid.T) block.Layout {
@@ -90,13 +91,16 @@ func TestMemoChangesNothing(t *testing.T) {
 		var r encoder.Result
 		texts := []string{"", drawText(t)}
 		for range rapid.IntRange(1, 40).Draw(t, "prompts") {
-			p := chat.Prompt{Text: grow(t, texts), AddSpecial: rapid.Bool().Draw(t, "special")}
-			texts = append(texts, p.Text)
-			p.Usable = len(p.Text)
-			if rapid.IntRange(0, 4).Draw(t, "media") == 0 {
-				p.Usable = rapid.IntRange(0, len(p.Text)).Draw(t, "usable")
+			text, same := grow(t, texts)
+			texts = append(texts, text)
+			p := chat.Prompt{Text: text, Usable: len(text), AddSpecial: rapid.IntRange(0, 4).Draw(t, "special") == 0}
+			switch rapid.IntRange(0, 7).Draw(t, "media") {
+			case 0:
+				p.Usable = rapid.IntRange(0, len(text)).Draw(t, "usable")
+			case 1:
+				p.Usable = same
 			}
-			seed := block.NewSeed("", rapid.SampledFrom([]string{"", "s"}).Draw(t, "salt"))
+			seed := block.NewSeed("", rapid.SampledFrom([]string{"", "", "", "s"}).Draw(t, "salt"))
 			r.WantIDs = rapid.IntRange(0, 3).Draw(t, "ids") == 0
 			if err := e.EncodeText(&r, p, seed); err != nil {
 				t.Fatal(err)

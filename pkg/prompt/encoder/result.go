@@ -28,6 +28,7 @@ type Result struct {
 	// it before the first media, ReusedBytes of the part that the memo knew.
 	TextBytes, UsableBytes, ReusedBytes int
 
+	text   []byte       // room for the prompt's text
 	open   []uint32     // token ids behind the last full block
 	hashes []block.Hash // of the blocks just completed
 	cut    []uint32     // ids of a text cut short
@@ -50,7 +51,7 @@ type freshNode struct {
 // results drops those that grew large.
 func (r *Result) Room() int {
 	const keyBytes, freshBytes = 16, 80
-	return 4*(cap(r.IDs)+cap(r.open)+cap(r.cut)+cap(r.tails)) +
+	return cap(r.text) + 4*(cap(r.IDs)+cap(r.open)+cap(r.cut)+cap(r.tails)) +
 		8*(cap(r.Chains)+cap(r.Hashes)+cap(r.hashes)) +
 		keyBytes*cap(r.path) + freshBytes*cap(r.fresh)
 }
@@ -58,7 +59,7 @@ func (r *Result) Room() int {
 func (r *Result) reset() {
 	*r = Result{
 		WantIDs: r.WantIDs, Chains: r.Chains[:0], IDs: r.IDs[:0], Hashes: r.Hashes[:0],
-		open: r.open[:0], hashes: r.hashes[:0], cut: r.cut[:0],
+		text: r.text, open: r.open[:0], hashes: r.hashes[:0], cut: r.cut[:0],
 		path: r.path[:0], fresh: r.fresh[:0], tails: r.tails[:0],
 	}
 }

@@ -1,5 +1,7 @@
 package encoder
 
+import "slices"
+
 // recall goes as far into the text as the memo knows it, and takes over what it
 // knows. It reports whether that was everything.
 func (j *job) recall() (done bool) {
@@ -96,8 +98,8 @@ func (j *job) remember() {
 			h = hints(0).with(f.mark)
 		}
 	}
-	for i := len(r.path) - 1; i >= 0; i-- {
-		m.shard(r.path[i]).touch(r.path[i], h)
+	for _, k := range slices.Backward(r.path) {
+		m.shard(k).touch(k, h)
 		h = 0
 	}
 }

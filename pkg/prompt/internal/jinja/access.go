@@ -10,6 +10,9 @@ import (
 func (m *machine) attr(obj Value, name string, own *members) (Value, *Error) {
 	switch obj.kind {
 	case KindUndefined:
+		if own != nil && own.hidden {
+			return Undefined, nil
+		}
 		return Undefined, raised("attribute " + name + " of something undefined")
 	case KindDict:
 		if own != nil {
@@ -39,16 +42,18 @@ type members struct {
 	hidden, hiddenList, hiddenDict bool
 }
 
-// of returns the method of a type, nil when it has none.
-func (o *members) of(kind Kind) method {
+// of returns the method of a value's type, nil when it has none.
+func (o *members) of(v Value) method {
 	if o == nil {
 		return nil
 	}
-	switch kind {
+	switch v.kind {
 	case KindString:
 		return o.text
 	case KindList:
-		return o.list
+		if s := v.list().shape; s != shapeView && s != shapeIter {
+			return o.list
+		}
 	case KindDict:
 		return o.dict
 	}
@@ -61,7 +66,7 @@ func (o *members) get(obj Value, name string) (_ Value, ok bool) {
 	if o == nil {
 		return Undefined, false
 	}
-	if f := o.of(obj.kind); f != nil {
+	if f := o.of(obj); f != nil {
 		return funcOf(&fn{name: name, method: f, self: obj}), true
 	}
 	return Undefined, o.hidden || o.hiddenList && obj.kind == KindList || o.hiddenDict && obj.kind == KindDict
@@ -159,7 +164,7 @@ func (m *machine) slice(obj Value, bounds [3]Value) (Value, *Error) {
 	case KindList:
 		l := obj.list()
 		if l.shape == shapeView || l.shape == shapeIter {
-			return Undefined, nil
+			return Undefined, raised("a slice of the keys of a dict or a generator")
 		}
 		start, n, step, ok := sliceRange(bounds, len(l.Items))
 		if !ok {
@@ -174,7 +179,7 @@ func (m *machine) slice(obj Value, bounds [3]Value) (Value, *Error) {
 		}
 		return newShape(items, l.shape), nil
 	default:
-		return Undefined, nil
+		return Undefined, raised("a slice of something without order")
 	}
 }
 
@@ -271,6 +276,14 @@ func (m *machine) items(v Value) ([]Value, *Error) {
 	default:
 		return nil, raised("a walk through something without elements")
 	}
+}
+
+// itemsIfAny is items, for filters that take whatever is false for empty.
+func (m *machine) itemsIfAny(v Value) ([]Value, *Error) {
+	if !v.truthy() {
+		return nil, nil
+	}
+	return m.items(v)
 }
 
 // chars returns the characters of a text.

@@ -38,7 +38,9 @@ type (
 		op          string
 		left, right expr
 	}
-	concatExpr  struct{ parts []expr }
+	concatExpr struct{ parts []expr }
+	// sumExpr is a + b + c, of texts most of the time.
+	sumExpr     struct{ parts []expr }
 	compareExpr struct {
 		first expr
 		ops   []string
@@ -98,6 +100,7 @@ type (
 		target     target
 		iter, test expr // test may be nil
 		body, none []stmt
+		lazy       bool // the test is run when its element is next
 		line       int
 	}
 	setStmt struct {

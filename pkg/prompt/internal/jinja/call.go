@@ -106,12 +106,12 @@ func (x *callExpr) with(m *machine, caller *fn) (Value, *Error) {
 			return Undefined, err
 		}
 		// A method that is called at once needs no value of its own.
-		if f := attr.own.of(obj.kind); f != nil {
+		if f := attr.own.of(obj); f != nil {
 			var a args
 			if err := m.arguments(&x.args, nil, &a); err != nil {
 				return Undefined, err
 			}
-			return f(m, obj, &a)
+			return m.method(f, attr.name, obj, &a)
 		}
 		v, err := m.attr(obj, attr.name, attr.own)
 		if err != nil {
@@ -141,10 +141,25 @@ func (m *machine) callValue(v Value, exprs *callArgs, caller *fn) (Value, *Error
 	case caller != nil:
 		return Undefined, raised("a call tag calls something that is no macro")
 	case f.method != nil:
-		return f.method(m, f.self, &a)
+		return m.method(f.method, f.name, f.self, &a)
 	default:
 		return f.call(m, &a)
 	}
+}
+
+// method calls a method of a value. Of text marked as safe only those are known
+// that do not join it to other text; what they return is marked, too.
+func (m *machine) method(f method, name string, self Value, a *args) (Value, *Error) {
+	if self.markup {
+		switch name {
+		case "strip", "lstrip", "rstrip", "upper", "lower", "title", "capitalize", "startswith", "endswith", "count", "find":
+		default:
+			return Undefined, refused("method " + name + " of text marked as safe")
+		}
+	}
+	v, err := f(m, self, a)
+	v.markup = self.markup && v.kind == KindString
+	return v, err
 }
 
 // callMacro runs a macro. The number of macros under way is bounded, and with it

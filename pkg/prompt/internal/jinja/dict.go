@@ -83,14 +83,12 @@ func (d *Dict) add(key, val Value) {
 // lookup is Python's d[key]. A key that cannot be hashed is not found: ok is
 // false, and bad says so.
 func (d *Dict) lookup(key Value) (_ Value, ok, bad bool) {
-	switch key.kind {
-	case KindString:
+	if key.kind == KindString {
 		v, ok := d.Get(key.str())
 		return v, ok, false
-	case KindDict, KindList:
-		if key.kind == KindDict || key.list().shape != shapeTuple {
-			return Undefined, false, true
-		}
+	}
+	if !hashable(key, maxNesting) {
+		return Undefined, false, true
 	}
 	for i := range d.entries {
 		if same, _ := equal(d.entries[i].Key, key, maxNesting); same {

@@ -1,5 +1,7 @@
 package jinja
 
+import "unsafe"
+
 func (x *constExpr) eval(*machine) (Value, *Error)  { return x.v, nil }
 func (x *nameExpr) eval(m *machine) (Value, *Error) { return m.get(x.id), nil }
 
@@ -52,19 +54,92 @@ func (x *binaryExpr) eval(m *machine) (Value, *Error) {
 	return m.arith(x.op, left, right)
 }
 
-func (x *concatExpr) eval(m *machine) (Value, *Error) {
+// terms evaluates the terms of a sum onto the stack, and reports how many bytes
+// they have if all are plain texts. Otherwise it adds them up, into the first.
+func (x *sumExpr) terms(m *machine, base int) (size int, plain bool, err *Error) {
 	if err := m.step(); err != nil {
+		return 0, false, err
+	}
+	plain = true
+	for _, part := range x.parts {
+		v, err := part.eval(m)
+		if err != nil {
+			return 0, false, err
+		}
+		m.stack = append(m.stack, v)
+		plain = plain && v.kind == KindString && !v.markup
+		size += int(v.num)
+	}
+	if plain {
+		return size, true, nil
+	}
+	total := m.stack[base]
+	for _, v := range m.stack[base+1:] {
+		if total, err = m.arith("+", total, v); err != nil {
+			return 0, false, err
+		}
+	}
+	m.stack[base] = total
+	return 0, false, nil
+}
+
+func (x *sumExpr) eval(m *machine) (Value, *Error) {
+	base := len(m.stack)
+	defer m.drop(base)
+	size, plain, err := x.terms(m, base)
+	if err != nil {
 		return Undefined, err
 	}
-	start := len(m.out)
+	if !plain {
+		return m.stack[base], nil
+	}
+	if err := m.charge(size); err != nil {
+		return Undefined, err
+	}
+	buf := make([]byte, 0, size)
+	for _, v := range m.stack[base:] {
+		buf = append(buf, v.str()...)
+	}
+	return String(unsafe.String(unsafe.SliceData(buf), size)), nil
+}
+
+// print writes the sum, without building it when it is a text.
+func (x *sumExpr) print(m *machine) *Error {
+	base := len(m.stack)
+	defer m.drop(base)
+	_, plain, err := x.terms(m, base)
+	if err != nil {
+		return err
+	}
+	if !plain {
+		return m.print(m.stack[base])
+	}
+	for _, v := range m.stack[base:] {
+		if err := m.write(v.str()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print writes the parts one after another.
+func (x *concatExpr) print(m *machine) *Error {
 	for _, part := range x.parts {
 		v, err := part.eval(m)
 		if err == nil {
 			err = m.print(v)
 		}
 		if err != nil {
-			return Undefined, err
+			return err
 		}
+	}
+	return m.step()
+}
+
+func (x *concatExpr) eval(m *machine) (Value, *Error) {
+	start := len(m.out)
+	if err := x.print(m); err != nil {
+		return Undefined, err
 	}
 	return m.capture(start)
 }
@@ -199,7 +274,7 @@ func (x *dictExpr) eval(m *machine) (Value, *Error) {
 		if err != nil {
 			return Undefined, err
 		}
-		if !hashable(k) {
+		if !hashable(k, maxNesting) {
 			return Undefined, raised("a key of a dict cannot be hashed")
 		}
 		d.put(k, v)
@@ -226,5 +301,17 @@ func (x *sliceExpr) eval(m *machine) (Value, *Error) {
 			}
 		}
 	}
-	return m.slice(obj, bounds)
+	v, err := m.slice(obj, bounds)
+	if err != nil && err.Code == Raised && isConstant(x.obj) {
+		return v, refused("a slice of a constant") // jinja2 slices it while it compiles
+	}
+	return v, err
+}
+
+func isConstant(x expr) bool {
+	switch x.(type) {
+	case *nameExpr, *attrExpr, *callExpr:
+		return false
+	}
+	return true
 }

@@ -24,9 +24,17 @@ func (e *Error) at(line int) *Error {
 func (s *dataStmt) exec(m *machine) (jump, *Error) { return jumpNone, m.write(s.text) }
 
 func (s *outStmt) exec(m *machine) (jump, *Error) {
-	v, err := s.x.eval(m)
-	if err == nil {
-		err = m.print(v)
+	var err *Error
+	switch x := s.x.(type) {
+	case *sumExpr:
+		err = x.print(m)
+	case *concatExpr:
+		err = x.print(m)
+	default:
+		var v Value
+		if v, err = s.x.eval(m); err == nil {
+			err = m.print(v)
+		}
 	}
 	return jumpNone, err.at(s.line)
 }
@@ -81,7 +89,7 @@ func (s *forStmt) exec(m *machine) (jump, *Error) {
 	if err != nil {
 		return jumpNone, err.at(s.line)
 	}
-	if s.test != nil {
+	if s.test != nil && !s.lazy {
 		if items, err = m.keep(s, items); err != nil {
 			return jumpNone, err.at(s.line)
 		}
@@ -92,9 +100,12 @@ func (s *forStmt) exec(m *machine) (jump, *Error) {
 	outer := m.scope
 	sc := m.push(outer)
 	l := &loop{items: items}
-	j, err := s.loop(m, sc, l)
+	ran, err := s.loop(m, sc, l)
 	m.pop(sc, outer)
-	return j, err.at(s.line)
+	if err == nil && !ran {
+		return s.empty(m)
+	}
+	return jumpNone, err.at(s.line)
 }
 
 // empty runs the else block of a loop without elements.
@@ -109,30 +120,42 @@ func (s *forStmt) empty(m *machine) (jump, *Error) {
 	return j, err
 }
 
-func (s *forStmt) loop(m *machine, sc *scope, l *loop) (jump, *Error) {
-	parent := sc.parent
+// loop runs the body for the elements, and reports whether there was one.
+func (s *forStmt) loop(m *machine, sc *scope, l *loop) (ran bool, _ *Error) {
+	outer := sc.parent
 	for l.i = range l.items {
 		if err := m.step(); err != nil {
-			return jumpNone, err
+			return false, err
+		}
+		if s.test != nil && s.lazy {
+			m.scope = outer
+			one, err := m.keep(s, l.items[l.i:l.i+1])
+			if err != nil {
+				return false, err
+			}
+			if m.scope = sc; len(one) == 0 {
+				continue
+			}
 		}
 		if sc.kept { // a macro of the last round may still look at its scope
-			sc = m.push(parent)
+			sc = m.push(outer)
 		} else {
 			sc.reset()
 		}
+		ran = true
 		sc.set(m.t.loopID, loopOf(l))
 		if err := m.assign(&s.target, l.items[l.i]); err != nil {
-			return jumpNone, err
+			return false, err
 		}
 		j, err := m.run(s.body)
 		if err != nil {
-			return jumpNone, err
+			return false, err
 		}
 		if j == jumpBreak {
 			break
 		}
 	}
-	return jumpNone, nil
+	return ran, nil
 }
 
 // keep returns the elements for which the test of a loop holds.

@@ -8,7 +8,7 @@ import (
 // picking is select, reject, selectattr or rejectattr.
 func picking(attr, keep bool) filter {
 	return func(m *machine, v Value, a *args) (Value, *Error) {
-		items, err := m.items(v)
+		items, err := m.itemsIfAny(v)
 		if err != nil {
 			return Undefined, err
 		}
@@ -67,7 +67,7 @@ func (m *machine) testNamed(a *args) (func(Value) (bool, *Error), *Error) {
 // mapped is the filter map: an attribute of each element, or a filter applied to
 // each.
 func mapped(m *machine, v Value, a *args) (Value, *Error) {
-	items, err := m.items(v)
+	items, err := m.itemsIfAny(v)
 	if err != nil {
 		return Undefined, err
 	}
@@ -150,6 +150,11 @@ func (m *machine) sortKeyed(list []keyed, reverse bool) ([]Value, *Error) {
 			return 0
 		}
 		if bad = m.work(bytesPerStep + int(min(a.key.num, b.key.num)*boolTo(a.key.kind == KindString))); bad != nil {
+			return 0
+		}
+		// Python compares lists of keys, and so looks for equality first.
+		var same bool
+		if same, bad = equal(a.key, b.key, maxNesting); same || bad != nil {
 			return 0
 		}
 		var c int

@@ -11,10 +11,15 @@ func (m *machine) format(a, b Value) (Value, *Error) {
 		return Undefined, refused("formatting of text marked as safe")
 	}
 	vals := []Value{b}
-	if l := b.List(); l != nil && l.shape == shapeTuple {
-		vals = l.Items
-	} else if b.kind == KindDict {
-		return Undefined, refused("formatting by names")
+	// Python only counts the values of a tuple, and of what has no items.
+	counted := b.kind != KindDict && b.kind != KindUndefined
+	if l := b.List(); l != nil {
+		switch l.shape {
+		case shapeTuple:
+			vals = l.Items
+		case shapeList, shapeRange:
+			counted = false
+		}
 	}
 	s, start := a.str(), len(m.out)
 	for {
@@ -44,7 +49,7 @@ func (m *machine) format(a, b Value) (Value, *Error) {
 		}
 		vals = vals[1:]
 	}
-	if len(vals) > 0 {
+	if counted && len(vals) > 0 {
 		return Undefined, raised("a format with too many values")
 	}
 	if err := m.write(s); err != nil {
@@ -72,9 +77,6 @@ func (m *machine) verb(verb byte, v Value) *Error {
 
 // textFormat is text.format(values), for places without a format.
 func textFormat(m *machine, self Value, a *args) (Value, *Error) {
-	if self.markup {
-		return Undefined, refused("formatting of text marked as safe")
-	}
 	s, start, auto := self.str(), len(m.out), 0
 	for s != "" {
 		i := strings.IndexAny(s, "{}")

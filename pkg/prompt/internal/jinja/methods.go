@@ -223,7 +223,7 @@ func textReplace(m *machine, self Value, a *args) (Value, *Error) {
 		}
 		n = b.vals[2].int()
 	}
-	if b.vals[0].kind != KindString || b.vals[1].kind != KindString || self.markup {
+	if b.vals[0].kind != KindString || b.vals[1].kind != KindString {
 		return Undefined, raised("replace of something that is no text")
 	}
 	return m.replace(self.str(), b.vals[0].str(), b.vals[1].str(), n)

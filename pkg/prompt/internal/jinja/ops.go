@@ -33,6 +33,9 @@ func (m *machine) arith(op string, a, b Value) (Value, *Error) {
 		}
 		return floatArith(op, a.asFloat(), b.asFloat())
 	}
+	if a.isView() || b.isView() {
+		return Undefined, refused("operator " + op + " on the keys or values of a dict")
+	}
 	switch op {
 	case "+":
 		return m.add(a, b)
@@ -51,6 +54,9 @@ func (m *machine) arith(op string, a, b Value) (Value, *Error) {
 	return Undefined, raised("operator " + op + " on values of the wrong type")
 }
 
+// escaper does to text what is joined to text marked as safe HTML.
+var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", "\"", "&#34;")
+
 func (m *machine) add(a, b Value) (Value, *Error) {
 	switch {
 	case a.kind == KindString && b.kind == KindString:
@@ -58,8 +64,15 @@ func (m *machine) add(a, b Value) (Value, *Error) {
 		if err := m.charge(len(s) + len(t)); err != nil {
 			return Undefined, err
 		}
-		if a.markup != b.markup && strings.ContainsAny(s+t, "&<>'\"") {
-			return Undefined, refused("text marked as safe joined to text that is not")
+		if a.markup != b.markup {
+			if err := m.charge(6 * (len(s) + len(t))); err != nil {
+				return Undefined, err
+			}
+			if a.markup {
+				t = escaper.Replace(t)
+			} else {
+				s = escaper.Replace(s)
+			}
 		}
 		v := String(s + t)
 		v.markup = a.markup || b.markup
@@ -151,6 +164,10 @@ func intArith(op string, a, b int64) (Value, *Error) {
 	}
 	return Undefined, refused("a number is too large")
 }
+
+// isView reports whether v is the keys, values or items of a dict. Python takes
+// them for sets.
+func (v Value) isView() bool { return v.kind == KindList && v.list().shape == shapeView }
 
 func magnitude(n int64) uint64 {
 	if n < 0 {
@@ -390,6 +407,9 @@ func order(a, b Value, depth int) (int, *Error) {
 		}
 		return len(l.Items) - len(r.Items), nil
 	}
+	if a.isView() || b.isView() {
+		return 0, refused("a comparison of the keys or values of dicts")
+	}
 	return 0, raised("a comparison of values of different types")
 }
 
@@ -444,6 +464,9 @@ func (m *machine) contains(box, item Value) (bool, *Error) {
 		}
 		return ok, nil
 	case KindList:
+		if box.list().shape == shapeView && !hashable(item, maxNesting) {
+			return false, refused("in, on the keys or values of a dict")
+		}
 		items, err := m.items(box)
 		if err != nil {
 			return false, err
@@ -465,18 +488,18 @@ func (m *machine) contains(box, item Value) (bool, *Error) {
 }
 
 // hashable reports whether v can be a key of a dict.
-func hashable(v Value) bool {
+func hashable(v Value, depth int) bool {
 	switch v.kind {
 	case KindDict:
 		return false
 	case KindList:
 		l := v.list()
-		if l.shape != shapeTuple {
+		if l.shape == shapeList || l.shape == shapeView || depth == 0 {
 			return false
 		}
 		for _, item := range l.Items {
-			if item.kind == KindList || item.kind == KindDict {
-				return false // nested tuples are not worth it
+			if l.shape == shapeTuple && !hashable(item, depth-1) {
+				return false
 			}
 		}
 	}

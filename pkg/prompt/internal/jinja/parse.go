@@ -2,14 +2,16 @@ package jinja
 
 // parser builds the tree of a template. Its grammar is that of jinja2 3.1.
 type parser struct {
-	tokens []token
-	pos    int
-	names  map[string]int // of variables, to their ids
-	depth  int            // of nested syntax
-	nodes  int            // of the expression at hand
-	loops  int            // for blocks around the position, inside the macro
-	maybe  int            // conditional code around the position
-	macro  *macroStmt     // around the position
+	tokens  []token
+	pos     int
+	names   map[string]int // of variables, to their ids
+	depth   int            // of nested syntax
+	nodes   int            // of the expression at hand
+	loops   int            // for blocks around the position, inside the macro
+	maybe   int            // conditional code around the position
+	loopUse int            // how often the variable "loop" was met
+	attrs   int            // how often an attribute was set
+	macro   *macroStmt     // around the position
 }
 
 // maxNodes is how many nodes an expression may have. With maxSyntax it bounds
@@ -293,12 +295,18 @@ func (p *parser) forBlock(line int) (stmt, *Error) {
 		return nil, err
 	}
 	p.loops++
+	uses, attrs := p.loopUse, p.attrs
 	body, end, err := p.maybeBody("else", "endfor")
 	p.loops--
 	if err != nil {
 		return nil, err
 	}
-	s.body = body
+	// jinja2 runs the test of an element when it is next. What "loop" knows of
+	// elements to come then depends on how it is asked.
+	s.body, s.lazy = body, p.loopUse == uses
+	if s.test != nil && !s.lazy && p.attrs > attrs {
+		return nil, unsupported(line, "a loop with a test that sets an attribute and uses loop")
+	}
 	if end == "else" {
 		if err = p.blockEnd(); err != nil {
 			return nil, err
@@ -353,6 +361,7 @@ func (p *parser) oneTarget(attrs bool) (target, *Error) {
 	t := target{id: p.variable(name)}
 	if attrs && p.skipOp(".") {
 		t.attr, err = p.expectName()
+		p.attrs++
 	}
 	return t, err
 }

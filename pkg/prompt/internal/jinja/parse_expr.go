@@ -164,10 +164,22 @@ func (p *parser) chain(operand func() (expr, *Error), ops ...string) (expr, *Err
 		}
 		var right expr
 		if right, err = operand(); err == nil {
-			left, err = &binaryExpr{op, left, right}, p.node()
+			left, err = binary(op, left, right), p.node()
 		}
 	}
 	return nil, err
+}
+
+// binary returns the node of an operator. A sum of sums becomes one.
+func binary(op string, left, right expr) expr {
+	if op != "+" {
+		return &binaryExpr{op, left, right}
+	}
+	if s, ok := left.(*sumExpr); ok {
+		s.parts = append(s.parts, right)
+		return s
+	}
+	return &sumExpr{[]expr{left, right}}
 }
 
 func (p *parser) sum() (expr, *Error)     { return p.chain(p.concat, "+", "-") }
@@ -269,6 +281,8 @@ func (p *parser) name(t token) (expr, *Error) {
 		}
 	case "lipsum", "self", "super":
 		return nil, unsupported(t.line, "unknown function "+t.text)
+	case "loop":
+		p.loopUse++
 	case "caller":
 		if p.macro != nil {
 			p.macro.callerID = p.variable(t.text)

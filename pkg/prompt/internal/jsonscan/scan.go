@@ -20,7 +20,15 @@ const (
 type Scanner struct {
 	Data []byte
 	Pos  int
+	// Log, when set, collects the long strings that are read.
+	Log *[]Span
+	// Known are long strings of Data in their order, as Log collected them: they
+	// are not read again.
+	Known []Span
 }
+
+// longString is the length from which on a string is collected in Log.
+const longString = 64
 
 // Error says where and why text is not JSON (RFC 8259), or nests deeper than
 // [MaxDepth]. It never quotes the text.
@@ -61,6 +69,11 @@ func (s *Scanner) Peek() byte {
 
 // Str reads a string at its opening quote.
 func (s *Scanner) Str() (Span, *Error) {
+	if len(s.Known) > 0 {
+		if known, ok := s.recall(); ok {
+			return known, nil
+		}
+	}
 	out := Span{Start: s.Pos + 1}
 	i := s.Pos + 1
 	for {
@@ -72,6 +85,9 @@ func (s *Scanner) Str() (Span, *Error) {
 		case '"':
 			out.End = i
 			s.Pos = i + 1
+			if s.Log != nil && i-out.Start >= longString {
+				*s.Log = append(*s.Log, out)
+			}
 			return out, nil
 		case '\\':
 			out.Escaped = true
@@ -84,6 +100,22 @@ func (s *Scanner) Str() (Span, *Error) {
 			return Span{}, s.Syntax(i, "invalid JSON: control character in a string")
 		}
 	}
+}
+
+// recall returns the string at an opening quote when it is a known one.
+func (s *Scanner) recall() (Span, bool) {
+	for len(s.Known) > 0 && s.Known[0].Start <= s.Pos {
+		s.Known = s.Known[1:]
+	}
+	if len(s.Known) == 0 || s.Known[0].Start != s.Pos+1 {
+		return Span{}, false
+	}
+	known := s.Known[0]
+	if known.End >= len(s.Data) || s.Data[known.End] != '"' {
+		return Span{}, false // of another text
+	}
+	s.Pos = known.End + 1
+	return known, true
 }
 
 // plainEnd returns the index of the first byte from i on that a string cannot
