@@ -134,15 +134,26 @@ def measure(args, name):
     return medians(rounds)
 
 
+def more(row):
+    """The figures that few rows have."""
+    texts = {
+        "rss_mb": "resident {:.0f} MB",
+        "peak_mb": "peak {:.0f} MB",
+        "max_us": "slowest turn {:.0f} us",
+        "allocs": "{:.0f} allocations",
+    }
+    return ", ".join(text.format(row[field]) for field, text in texts.items() if field in row) or "-"
+
+
 def table(rows):
-    columns = ["case", "tokenizer", "text", "tokens", "M tokens/s", "us", "HF us", "HF fast us", "times HF"]
+    columns = ["case", "tokenizer", "text", "tokens", "M tokens/s", "us", "HF us", "HF fast us", "times HF", "more"]
     print("| " + " | ".join(columns) + " |")
-    print("| --- | --- | --- |" + " ---: |" * (len(columns) - 3))
+    print("| --- | --- | --- |" + " ---: |" * (len(columns) - 4) + " --- |")
     for r in rows:
         figures = [f"{r['tokens_per_s'] / 1e6:.2f}", f"{r['us']:.0f}"]
         figures += [f"{r[f]:.0f}" if f in r else "-" for f in ("hf_us", "hf_fast_us")]
         figures.append(f"{r['ratio_to_hf']:.1f}" if "ratio_to_hf" in r else "-")
-        print("| " + " | ".join([r["case"], r["tokenizer"], r["text"] or "-", str(r["tokens"]), *figures]) + " |")
+        print("| " + " | ".join([r["case"], r["tokenizer"], r["text"] or "-", str(r["tokens"]), *figures, more(r)]) + " |")
 
 
 def main():

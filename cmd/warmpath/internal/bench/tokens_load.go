@@ -25,8 +25,7 @@ func (s *subject) loading(ctx context.Context) ([]TokenRow, error) {
 	}
 	out, err := exec.CommandContext(ctx, self, "bench", "tokens-load", filepath.Join(s.Models, s.name, "tokenizer.json")).Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s", err, exit.Stderr)
 		}
 		return nil, err
