@@ -52,39 +52,56 @@ def environment():
     return env
 
 
-def walks_content(tree):
-    """vLLM's rule for the content format of a template."""
-
-    def access(node, name, key):
-        if isinstance(node, nodes.Filter):
-            return node.node is not None and access(node.node, name, key)
-        if isinstance(node, nodes.Test):
-            return access(node.node, name, key)
-        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
-            return access(node.node, name, key)
-        if key is None:
-            return isinstance(node, nodes.Name) and node.ctx == "load" and node.name == name
-        if isinstance(node, nodes.Getitem):
-            return access(node.node, name, None) and isinstance(node.node, nodes.Name) and isinstance(node.arg, nodes.Const) and node.arg.value == key
-        if isinstance(node, nodes.Getattr):
-            return isinstance(node.node, nodes.Name) and access(node.node, name, None) and node.attr == key
+def access(node, name, key):
+    """Whether a node is a variable, or its item of a key, with filters around it."""
+    if isinstance(node, nodes.Filter):
+        return node.node is not None and access(node.node, name, key)
+    if isinstance(node, nodes.Test) or isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+        return access(node.node, name, key)
+    if key is None:
+        return isinstance(node, nodes.Name) and node.ctx == "load" and node.name == name
+    if not isinstance(node, (nodes.Getitem, nodes.Getattr)) or not isinstance(node.node, nodes.Name):
         return False
+    attr = node.attr if isinstance(node, nodes.Getattr) else isinstance(node.arg, nodes.Const) and node.arg.value
+    return access(node.node, name, None) and attr == key
 
+
+def content_params(tree, macro, items):
+    """The parameters of a macro that some call passes the content of a message to."""
+    found = set()
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Name) and call.node.name == macro.name:
+            pairs = list(zip(macro.args, call.args)) + [(a, k.value) for a in macro.args for k in call.kwargs if k.key == a.name]
+            found |= {a.name for a, value in pairs if any(access(value, n, "content") for n in items)}
+    return found
+
+
+def content_rules(tree):
+    """vLLM's rules for the content format of a template: those of 2025, and later ones."""
     names = ["messages"]
     for name in names:
         for a in tree.find_all(nodes.Assign):
             if access(a.node, name, None):
                 if not isinstance(a.target, nodes.Name):
-                    return False
+                    return False, False
                 if a.target.name not in names:
                     names.append(a.target.name)
     items = []
     for f in tree.find_all(nodes.For):
         if any(access(f.iter, n, None) for n in names):
             if not isinstance(f.target, nodes.Name):
-                return False
+                return False, False
             items.append(f.target.name)
-    return any(isinstance(f.target, nodes.Name) and access(f.iter, n, "content") for f in tree.find_all(nodes.For) for n in items)
+    inside = {}
+    for macro in tree.find_all(nodes.Macro):
+        for f in macro.find_all(nodes.For):
+            inside[id(f)] = content_params(tree, macro, items)
+    early = late = False
+    for f in tree.find_all(nodes.For):
+        own = any(access(f.iter, n, "content") for n in items)
+        plain = isinstance(f.iter, nodes.Name) and f.iter.name in inside.get(id(f), {"content"})
+        early, late = early or own, late or own or plain
+    return early, late
 
 
 MEDIA = {
@@ -119,7 +136,7 @@ def content_of(content, parts):
             out.append(text)
     if parts:
         return out
-    return "\n".join((["\x01"] if media else []) + out)
+    return "\n".join((["\x01"] if media else []) + out)  # \x01 for what vLLM has of a model
 
 
 def message_of(m, parts):
@@ -155,7 +172,15 @@ def tool_of(t):
     return out
 
 
-def render(env, template, parts, tokens, body):
+def render(env, template, rules, tokens, body):
+    """The prompt, if both rules give the same."""
+    early, late = (render_as(env, template, parts, tokens, body) for parts in rules)
+    if early != late:
+        raise ValueError("versions of vLLM differ in the form of content")
+    return early
+
+
+def render_as(env, template, parts, tokens, body):
     messages = [message_of(m, parts) for m in body["messages"]]
     variables = dict(tokens)
     variables.update(body.get("chat_template_kwargs") or {})
@@ -205,16 +230,19 @@ def main():
         name, path = arg.split("=", 1)
         env = environment()
         source, tokens = load(path)
-        parts = walks_content(env.parse(source))
+        rules = content_rules(env.parse(source))
+        developer = '"developer"' in source or "'developer'" in source
         template = env.from_string(source)
         prompts = {}
         for r in requests:
             try:
-                prompts[r["name"]] = render(env, template, parts, tokens, r["body"])
+                if not developer and any(m["role"] == "developer" for m in r["body"]["messages"]):
+                    raise ValueError("versions of vLLM differ in the role of developers")
+                prompts[r["name"]] = render(env, template, rules, tokens, r["body"])
             except Exception as e:  # whatever it is, the engine answers 400
                 prompts[r["name"]] = None
                 print(name, r["name"], type(e).__name__, str(e)[:100], file=sys.stderr)
-        result[name] = {"parts": parts, "prompts": prompts}
+        result[name] = {"early": rules[0], "late": rules[1], "prompts": prompts}
     with open(sys.argv[2], "w", encoding="utf-8") as f:
         json.dump(result, f, ensure_ascii=False, indent=0, sort_keys=True)
         f.write("\n")

@@ -23,7 +23,8 @@ type Format uint8
 
 const (
 	// FormatAuto is FormatParts for a template that loops over the content of
-	// messages, else FormatText: vLLM's rule.
+	// messages, else FormatText: vLLM's rule. Where versions of vLLM disagree on
+	// a template, a request is refused unless both give the same prompt.
 	FormatAuto Format = iota
 	// FormatText gives content as one text.
 	FormatText
@@ -81,8 +82,12 @@ type Template struct {
 	jinja   *jinja.Template
 	tokens  []jinja.Entry // special tokens and kwargs
 	parts   bool          // content is given as parts
+	unsure  bool          // versions of vLLM disagree on parts
 	harmony bool
-	pool    sync.Pool // of *worker
+	// developer says that the template knows the role of that name. For others,
+	// later versions of vLLM make it a message of the system.
+	developer bool
+	pool      sync.Pool // of *worker
 }
 
 // Compile reads a chat template (Jinja2). The error is an [*Error] with the code
@@ -99,7 +104,12 @@ func Compile(source string, opts Options) (*Template, error) {
 		opts.Limits.Parts = DefaultParts
 	}
 	t := &Template{opts: opts, jinja: j}
-	t.parts = opts.Format == FormatParts || opts.Format == FormatAuto && j.WalksContent()
+	t.parts = opts.Format == FormatParts
+	if opts.Format == FormatAuto {
+		early, late := j.ContentRules()
+		t.parts, t.unsure = late, early != late
+	}
+	t.developer = strings.Contains(source, `"developer"`) || strings.Contains(source, "'developer'")
 	t.harmony = strings.Contains(source, "<|channel|>") && strings.Contains(source, "<|start|>")
 	for name, text := range opts.Tokens {
 		t.tokens = append(t.tokens, jinja.Entry{Key: jinja.String(name), Val: jinja.String(text)})

@@ -21,6 +21,7 @@ type worker struct {
 	list    []jinja.Value // messages in their final form
 	media   bool          // a message has more than text
 	variant bool          // media are told apart: see usable
+	asParts bool          // content is given as parts
 	resume  string        // the end of the last message, which is to be continued
 	parts   int           // parts of content that may still come
 }
@@ -87,7 +88,7 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 	if err := w.dec.read(kind, &w.req); err != nil {
 		return Prompt{}, err
 	}
-	if err := w.req.check(w.t); err != nil {
+	if err := w.req.check(); err != nil {
 		return Prompt{}, err
 	}
 	var err *Error
@@ -107,9 +108,15 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 	if err != nil {
 		return Prompt{}, err
 	}
+	w.asParts = w.t.parts
 	text, err := w.text(len(body), now)
 	if err != nil {
 		return Prompt{}, err
+	}
+	if w.t.unsure && w.t.opts.Style == VLLM {
+		if err := w.confirm(text, len(body), now); err != nil {
+			return Prompt{}, err
+		}
 	}
 	p := Prompt{Text: text, Usable: len(text), AddSpecial: special}
 	if w.media {
@@ -118,15 +125,38 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 	return p, err
 }
 
+// again renders the request once more, after a change, beside the text that there
+// is.
+func (w *worker) again(size int, now time.Time) (string, *Error) {
+	out, resume := w.out, w.resume
+	w.out = nil // the text is in it
+	text, err := w.text(size, now)
+	w.out, w.resume = out, resume
+	return text, err
+}
+
+// confirm refuses a request that the two forms of content give different prompts
+// for. What media stand for is not known in one of them.
+func (w *worker) confirm(text string, size int, now time.Time) *Error {
+	const msg = "a template for which versions of vLLM differ in the form of content"
+	if w.media {
+		return unknown(msg)
+	}
+	w.asParts = !w.t.parts
+	other, err := w.again(size, now)
+	w.asParts = w.t.parts
+	if err == nil && other != text || err != nil && err.Code == CodeRaised {
+		err = unknown(msg)
+	}
+	return err
+}
+
 // usable returns how many bytes of a text come before its first image, audio or
 // video. The request is rendered again with something else in their place: what
 // both texts begin with does not depend on them.
 func (w *worker) usable(text string, size int, now time.Time) (int, *Error) {
 	w.variant = true
-	out := w.out
-	w.out = nil // the text is in it
-	other, err := w.text(size, now)
-	w.out = out
+	other, err := w.again(size, now)
 	if err != nil {
 		if err.Code == CodeRaised { // the template wants media, and only them
 			return 0, nil

@@ -18,8 +18,6 @@ type Tokenizer interface {
 	AppendSegment(dst []uint32, text string, from int) (ids []uint32, end int)
 	Prefix(special bool) []uint32
 	Suffix(special bool) []uint32
-	// ID returns the id of a token by its content.
-	ID(token string) (id uint32, ok bool)
 }
 
 // Template turns the body of a chat, of any API, into the text of its prompt. It

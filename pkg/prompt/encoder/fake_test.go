@@ -44,10 +44,7 @@ func (f *fakeTokenizer) Suffix(special bool) []uint32 {
 	return f.suffix
 }
 
-func (f *fakeTokenizer) ID(token string) (uint32, bool) {
-	i := slices.Index(f.added, token)
-	return uint32(i + 1), i >= 0
-}
+func (f *fakeTokenizer) id(token string) uint32 { return uint32(slices.Index(f.added, token) + 1) }
 
 // next finds the leftmost added token from at on, of several the longest.
 func (f *fakeTokenizer) next(text string, at int) (start int, token string) {
@@ -81,8 +78,7 @@ func (f *fakeTokenizer) AppendSegment(dst []uint32, text string, from int) ([]ui
 		if token == "" {
 			return dst, len(text)
 		}
-		id, _ := f.ID(token)
-		dst = append(dst, id)
+		dst = append(dst, f.id(token))
 		from = start + len(token)
 		if !f.unsafe[token] {
 			break
@@ -98,8 +94,7 @@ func (f *fakeTokenizer) whole(text string, special bool) []uint32 {
 		start, token := f.next(text, 0)
 		ids = f.words(ids, text[:start])
 		if token != "" {
-			id, _ := f.ID(token)
-			ids = append(ids, id)
+			ids = append(ids, f.id(token))
 		}
 		text = text[start+len(token):]
 	}

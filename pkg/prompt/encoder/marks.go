@@ -12,13 +12,17 @@ import (
 type mark uint8
 
 const (
-	maxMarks    = 63
-	maxMarkText = 64 // bytes of the longest token that can be a mark
+	maxMarks = 63
+	// A mark's text has at least minMarkText bytes, or it would be found
+	// everywhere, and at most maxMarkText.
+	minMarkText = 3
+	maxMarkText = 64
 )
 
-// marks are the tokens that have ended a segment so far. They are learned from
-// the tokenizer's answers, so that a later prompt can be cut at the same places
-// by a plain search for a string.
+// marks are the tokens that have ended a segment so far, with what all of them
+// had at their end in the text: the token, as it is written. They are learned
+// from the tokenizer's answers, so that a later prompt can be cut at the same
+// places by a plain search for a string.
 type marks struct {
 	mu  sync.Mutex
 	now atomic.Pointer[markTable] // never changed, only replaced
@@ -36,61 +40,70 @@ func newMarks() *marks {
 }
 
 // of returns the mark of the token id that ends at end in text. It is 0 when the
-// token is not written in the text as it is in the vocabulary (it was
-// normalized), or when there are too many marks already. It is also 0 at the
-// end of the text when the mark is not yet known: a segment ends there whether
-// the text can be cut or not.
-func (m *marks) of(t Tokenizer, text string, end int, id uint32) mark {
+// token is too short or there are too many marks. At the end of the text it is 0
+// for any token that has not ended a segment elsewhere: a segment ends there
+// whether the text can be cut or not.
+func (m *marks) of(text string, end int, id uint32) mark {
 	table := m.now.Load()
-	before := text[:end]
-	if found, ok := table.byID[id]; ok {
-		if strings.HasSuffix(before, table.texts[found]) {
-			return found
-		}
+	before := text[max(0, end-maxMarkText):end]
+	found, ok := table.byID[id]
+	switch {
+	case ok && strings.HasSuffix(before, table.texts[found]):
+	case end == len(text) || !ok && len(table.texts) > maxMarks:
+		return 0
+	default:
+		table, found = m.learn(before, id)
+	}
+	if len(table.texts[found]) < minMarkText {
 		return 0
 	}
-	if end == len(text) || len(table.texts) > maxMarks {
-		return 0
-	}
-	for n := 1; n <= min(maxMarkText, end); n++ {
-		written := before[end-n:]
-		if got, ok := t.ID(written); ok && got == id {
-			return m.learn(written, id)
-		}
-	}
-	return 0
-}
-
-func (m *marks) learn(written string, id uint32) mark {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	old := m.now.Load()
-	if found, ok := old.byID[id]; ok {
-		return found
-	}
-	if len(old.texts) > maxMarks {
-		return 0
-	}
-	table := &markTable{
-		texts: append(slices.Clip(old.texts), strings.Clone(written)),
-		byID:  make(map[uint32]mark, len(old.byID)+1),
-	}
-	maps.Copy(table.byID, old.byID)
-	found := mark(len(old.texts))
-	table.byID[id] = found
-	m.now.Store(table)
 	return found
 }
 
-// cut returns where the first mark of h ends in text, no earlier than at least
-// and behind its first byte, and which it is. end is -1 when none occurs.
-func (t *markTable) cut(text string, least int, h hints) (end int, found mark) {
-	end = -1
-	window := text
+// learn makes a mark of a token, or shortens the text of the one there is to what
+// it has in common with before.
+func (m *marks) learn(before string, id uint32) (*markTable, mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.now.Load()
+	table := &markTable{texts: slices.Clone(old.texts), byID: old.byID}
+	found, ok := old.byID[id]
+	switch {
+	case ok:
+		table.texts[found] = commonSuffix(old.texts[found], before)
+	case len(old.texts) > maxMarks: // others were faster
+		return old, 0
+	default:
+		found = mark(len(old.texts))
+		table.texts = append(table.texts, strings.Clone(before))
+		table.byID = make(map[uint32]mark, len(old.byID)+1)
+		maps.Copy(table.byID, old.byID)
+		table.byID[id] = found
+	}
+	m.now.Store(table)
+	return table, found
+}
+
+// commonSuffix returns the end of a that b has, too.
+func commonSuffix(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return a[len(a)-n:]
+}
+
+// cut returns where the first mark of h ends in text, no earlier than least. It
+// is -1 when none occurs.
+func (t *markTable) cut(text string, least int, h hints) int {
+	end, window := -1, text
 	for i := 0; ; i++ {
 		m := h.at(i)
-		if m == 0 || int(m) >= len(t.texts) {
-			return end, found
+		switch {
+		case m == 0:
+			return end
+		case int(m) >= len(t.texts) || len(t.texts[m]) < minMarkText: // newer than t, or too short
+			continue
 		}
 		written := t.texts[m]
 		from := max(0, least-len(written))
@@ -98,7 +111,7 @@ func (t *markTable) cut(text string, least int, h hints) (end int, found mark) {
 			continue
 		}
 		if at := strings.Index(window[from:], written); at >= 0 {
-			end, found = from+at+len(written), m
+			end = from + at + len(written)
 			window = text[:end] // an earlier one can only end before this
 		}
 	}

@@ -3,6 +3,7 @@ package encoder_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -106,7 +107,7 @@ func TestSharedBeginningOutlivesItsConversations(t *testing.T) {
 	var r encoder.Result
 	system := message("system", 0, 100)
 	for i := range 200 {
-		encode(t, e, &r, system+message("user", i, 50))
+		encode(t, e, &r, system+message("user", i, 50)+"<start>assistant")
 		if i > 0 && r.ReusedBytes != len(system) {
 			t.Fatalf("conversation %d reused %d bytes", i, r.ReusedBytes)
 		}
@@ -257,6 +258,46 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	if s := small.Stats(); s.Hits == 0 || s.Evicted == 0 || s.Bytes > 3500 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestBytesAreWhatTheHeapHolds compares the memo's own account with the heap.
+func TestBytesAreWhatTheHeapHolds(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const budget = 4 << 20
+	f := newFake()
+	before := heap()
+	e := newEncoder(t, f, budget)
+	var r encoder.Result
+	for i := 0; e.Stats().Evicted == 0; i++ {
+		text := message("user", i, 500)
+		if err := e.EncodeText(&r, chat.Prompt{Text: text, Usable: len(text)}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := heap() - before - int64(r.Room())
+	if s := e.Stats(); s.Bytes > budget || s.Bytes < budget/2 || took > s.Bytes*105/100 || took < s.Bytes*95/100 {
+		t.Errorf("the heap grew by %d bytes, the memo counts %d of %d", took, s.Bytes, budget)
+	}
+	runtime.KeepAlive(e)
+}
+
+func TestRoomCountsWhatIsKept(t *testing.T) {
+	e := newEncoder(t, newFake(), 1<<20)
+	var r encoder.Result
+	if r.Room() != 0 {
+		t.Errorf("%d bytes of nothing", r.Room())
+	}
+	r.WantIDs = true
+	encode(t, e, &r, message("user", 0, 1000))
+	if least := 8*len(r.Chains) + 8*len(r.Hashes) + 4*len(r.IDs); r.Room() < least {
+		t.Errorf("%d bytes, there are at least %d", r.Room(), least)
 	}
 }
 

@@ -82,7 +82,7 @@ func (j *job) compute() error {
 		j.pos = end
 		if m := j.e.memo; m != nil && end-tried >= m.least && len(ids) > before {
 			tried = end
-			if mark := m.marks.of(j.e.tokenizer, j.text, end, ids[len(ids)-1]); mark != 0 {
+			if mark := m.marks.of(j.text, end, ids[len(ids)-1]); mark != 0 {
 				j.note(mark, end)
 			}
 		}
