@@ -156,7 +156,7 @@ golden-templates: ## Write the golden prompts of chat templates, and snippets, f
 	for f in "$$dir"/*.jinja; do list="$$list $$(basename "$$f" .jinja)=$$f"; done; \
 	for m in deepseek_v3 gemma3 llama3_1 qwen3; do list="$$list npm-$$m=\$$MODELS/$$m/tokenizer_config.json"; done; \
 	$(GO) run ./hack/oracle/run hack/templates/golden.py pkg/prompt/chat/testdata/requests.json pkg/prompt/chat/testdata/golden.json $$list; \
-	$(GO) run ./hack/oracle/run hack/templates/snippets.py pkg/prompt/internal/jinja/testdata/snippets.jsonl
+	PYTHONHASHSEED=0 $(GO) run ./hack/oracle/run hack/templates/snippets.py pkg/prompt/internal/jinja/testdata/snippets.jsonl
 
 .PHONY: manifests
 manifests: ## Write config/schema (JSON Schemas for editors) from the Go types.
