@@ -149,6 +149,15 @@ generate: ## Write docs/reference from the Go types.
 golden-tokens: ## Write the golden token ids of pkg/prompt/tokenizer from the reference tokenizers.
 	$(GO) run ./hack/oracle/run hack/oracle/golden.py pkg/prompt/tokenizer/testdata
 
+.PHONY: golden-templates
+golden-templates: ## Write the golden prompts of chat templates, and snippets, from jinja2.
+	@set -eu; \
+	dir="$$($(GO) list -m -f '{{.Dir}}' github.com/ardanlabs/jinja)/testdata/templates"; list=""; \
+	for f in "$$dir"/*.jinja; do list="$$list $$(basename "$$f" .jinja)=$$f"; done; \
+	for m in deepseek_v3 gemma3 llama3_1 qwen3; do list="$$list npm-$$m=\$$MODELS/$$m/tokenizer_config.json"; done; \
+	$(GO) run ./hack/oracle/run hack/templates/golden.py pkg/prompt/chat/testdata/requests.json pkg/prompt/chat/testdata/golden.json $$list; \
+	$(GO) run ./hack/oracle/run hack/templates/snippets.py pkg/prompt/internal/jinja/testdata/snippets.jsonl
+
 .PHONY: manifests
 manifests: ## Write config/schema (JSON Schemas for editors) from the Go types.
 	$(GO) run ./hack/genschema -schemas config/schema
