@@ -1,5 +1,7 @@
 package prompt
 
+import "github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
+
 // Body is what routing needs from one request body. The zero value is ready.
 // A Body is for one goroutine at a time; every [Body.Scan] starts it over and
 // keeps its buffers, which are then as large as the largest prompt so far.
@@ -18,7 +20,7 @@ type Body struct {
 	Exact bool
 	// Lists is the number of prompts: 1 for Text, Tokens and Messages.
 	Lists int
-	// Start and End frame the value of "prompt" or "messages" in the body, in
+	// Start and End frame the value of "prompt", "messages" or "input" in the body, in
 	// bytes. Their distance is a measure of a prompt without token ids.
 	Start, End int
 	// Adapter is the LoRA adapter. No field of a body names one: adapters are
@@ -27,24 +29,35 @@ type Body struct {
 	// Salt is the cache salt: nvext.cache_salt, else cache_salt. An empty one
 	// counts as none, as in Dynamo.
 	Salt string
-	// MaxTokens is max_completion_tokens, else max_tokens. It is 0 when both
+	// MaxTokens is max_completion_tokens, else max_tokens; max_output_tokens for
+	// the kind [Responses]. It is 0 when they
 	// are absent, null, or a number that is not a plain count: such a number is
 	// for the engine to judge.
 	MaxTokens int
 	// HasMedia says that the prompt is more than text: a message has an image,
 	// audio, video or file part, or a completion has prompt_embeds.
 	HasMedia bool
+	// Features are those fields of the body and its messages that change how a
+	// prompt is rendered.
+	Features Features
 
 	given    []uint32 // nvext.token_data
 	text     []byte   // room to decode strings in
+	strings  []jsonscan.Span
 	interned [2]string
 }
 
 // Room is the memory that b keeps for the next Scan, in bytes. Whoever pools
 // bodies drops those that grew large.
 func (b *Body) Room() int {
-	return 4*cap(b.Tokens) + 4*cap(b.given) + cap(b.text) + len(b.interned[lastModel]) + len(b.interned[lastSalt])
+	const spanBytes = 24
+	return 4*cap(b.Tokens) + 4*cap(b.given) + cap(b.text) + spanBytes*cap(b.strings) + len(b.interned[lastModel]) + len(b.interned[lastSalt])
 }
+
+// Strings are where the long strings of the body are, in order. Whoever reads the
+// same body again need not look for their ends. They are valid until the next
+// Scan.
+func (b *Body) Strings() []jsonscan.Span { return b.strings }
 
 // The slots of Body.interned: strings of the last request, kept because the next
 // one most often has the same.
@@ -59,11 +72,11 @@ const (
 //
 // Every error is an [*Error]. After one, b holds nothing to rely on. A body that
 // is broken in several ways is reported as invalid JSON first, then for its
-// first wrong type, then for what is missing. For the kind [Other], wrong types
-// and missing fields are no errors.
+// first wrong type, then for what is missing. Only for the kinds [Chat] and
+// [Completion] are wrong types and missing fields errors.
 func (b *Body) Scan(kind Kind, data []byte) error {
-	*b = Body{Tokens: b.Tokens[:0], given: b.given[:0], text: b.text[:0], interned: b.interned}
-	r := reader{scanner: scanner{data: data}, body: b, kind: kind}
+	*b = Body{Tokens: b.Tokens[:0], given: b.given[:0], text: b.text[:0], strings: b.strings[:0], interned: b.interned}
+	r := reader{Scanner: jsonscan.Scanner{Data: data, Log: &b.strings}, body: b, kind: kind}
 	if err := r.document(); err != nil {
 		return err
 	}
@@ -76,20 +89,23 @@ func (b *Body) Scan(kind Kind, data []byte) error {
 // finish settles what depends on several fields, once all are known.
 func (r *reader) finish() *Error {
 	b := r.body
-	if r.kind != Other {
+	if r.kind.strict() {
 		if err := r.firstFault(); err != nil {
 			return err
 		}
 	}
 	b.Model = r.intern(lastModel, r.model)
 	salt := r.innerSalt
-	if salt.start == salt.end {
+	if salt.Start == salt.End {
 		salt = r.salt
 	}
 	b.Salt = r.intern(lastSalt, salt)
 	b.MaxTokens = r.maxCompletion // the newer name of the two
 	if b.MaxTokens == 0 {
 		b.MaxTokens = r.maxTokens
+	}
+	if r.kind == Responses {
+		b.MaxTokens = r.maxOutput
 	}
 	b.HasMedia = r.media || r.embeds && b.Form == NoPrompt
 	if len(b.given) > 0 && (b.Form == Messages || b.Form == Text) {
@@ -102,24 +118,24 @@ func (r *reader) finish() *Error {
 func (r *reader) missing() *Error {
 	b := r.body
 	switch {
-	case r.kind == Other:
+	case !r.kind.strict():
 		return nil
 	case b.Model == "":
-		return &Error{CodeMissingModel, "model", r.pos, "the body names no model"}
+		return &Error{CodeMissingModel, "model", r.Pos, "the body names no model"}
 	case b.Form != NoPrompt:
 		return nil
 	case r.kind == Chat:
-		return &Error{CodeMissingPrompt, "messages", r.pos, "messages is missing or empty"}
+		return &Error{CodeMissingPrompt, "messages", r.Pos, "messages is missing or empty"}
 	case b.HasMedia:
 		return nil
 	default:
-		return &Error{CodeMissingPrompt, "prompt", r.pos, "prompt is missing or empty"}
+		return &Error{CodeMissingPrompt, "prompt", r.Pos, "prompt is missing or empty"}
 	}
 }
 
 // intern decodes a string. When it equals the one of the last request, that is
 // used again.
-func (r *reader) intern(slot int, s span) string {
+func (r *reader) intern(slot int, s jsonscan.Span) string {
 	text := r.decode(s)
 	if len(text) == 0 {
 		return ""
@@ -129,3 +145,6 @@ func (r *reader) intern(slot int, s span) string {
 	}
 	return r.body.interned[slot]
 }
+
+// MaxDepth is how deep a body may nest, the body's own object included.
+const MaxDepth = jsonscan.MaxDepth

@@ -18,6 +18,9 @@ func TestKindOf(t *testing.T) {
 		"/openai/v1/chat/completions":     Chat,
 		"/v1/completions":                 Completion,
 		"/team/a/v1/completions?x":        Completion,
+		"/v1/responses":                   Responses,
+		"/a/v1/messages?beta=true":        AnthropicMessages,
+		"/v1/messages/count_tokens":       Other,
 		"/v1/completions/":                Other,
 		"/v1/completions/render":          Other,
 		"/xv1/completions":                Other,
@@ -241,7 +244,7 @@ func TestTokenWidths(t *testing.T) {
 func bodyText(t *rapid.T) []byte {
 	space := rapid.SampledFrom([]string{"", "", "", " ", "\n", "\t \r"})
 	scalars := []string{`null`, `true`, `false`, `0`, `7`, `-1`, `1.5`, `1e3`, `123456`, `4294967295`, `4294967296`, `""`, `"a"`, `"text"`, `"image_url"`, `"a\u00e9\"\\"`, `"\ud83d\ude00"`, `"\ud83dx"`, "\"\xff\"", `"a long string \/ of more than sixteen bytes"`}
-	keys := []string{"model", "stream", "prompt", "messages", "max_tokens", "max_completion_tokens", "cache_salt", "nvext", "token_data", "prompt_embeds", "content", "type", "image_url", "input_audio", "role", "x", `mod\u0065l`, `\u0070rompt`, `messa\u0067es`, `a\"b`}
+	keys := []string{"model", "stream", "prompt", "messages", "max_tokens", "max_completion_tokens", "cache_salt", "nvext", "token_data", "prompt_embeds", "input", "max_output_tokens", "output", "content", "type", "image_url", "input_audio", "role", "x", `mod\u0065l`, `\u0070rompt`, `messa\u0067es`, `a\"b`}
 	var value func(depth int) string
 	list := func(depth int, element func(int) string) string {
 		var parts []string
@@ -282,7 +285,7 @@ func bodyText(t *rapid.T) []byte {
 	}
 	body := object(0)
 	if rapid.Bool().Draw(t, "sound") { // a body that is more likely to be accepted
-		body = `{"model":"m","prompt":` + value(2) + `,"messages":` + list(1, func(d int) string { return object(d) }) + `,"nvext":{"token_data":` + list(1, id) + `},` + strings.TrimPrefix(body, "{")
+		body = `{"model":"m","prompt":` + value(2) + `,"messages":` + list(1, func(d int) string { return object(d) }) + `,"input":` + value(1) + `,"nvext":{"token_data":` + list(1, id) + `},` + strings.TrimPrefix(body, "{")
 	}
 	out := []byte(space.Draw(t, "s") + body + space.Draw(t, "s"))
 	if rapid.IntRange(0, 3).Draw(t, "break") == 0 && len(out) > 0 {
@@ -297,12 +300,12 @@ func TestScanEqualsTwin(t *testing.T) {
 	accepted := 0
 	rapid.Check(t, func(t *rapid.T) {
 		data := bodyText(t)
-		for _, kind := range []Kind{Other, Chat, Completion} {
+		for _, kind := range []Kind{Other, Chat, Completion, Responses, AnthropicMessages} {
 			err := b.Scan(kind, data)
 			if diff := differs(&b, err, twin(kind, data), data); diff != "" {
 				t.Fatalf("%v %q: %s (%v)", kind, data, diff, err)
 			}
-			if err == nil && kind != Other {
+			if err == nil && kind.strict() {
 				accepted++
 			}
 		}
@@ -324,7 +327,7 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var b Body
-		for _, kind := range []Kind{Other, Chat, Completion} {
+		for _, kind := range []Kind{Other, Chat, Completion, Responses, AnthropicMessages} {
 			err := b.Scan(kind, data)
 			if diff := differs(&b, err, twin(kind, data), data); diff != "" {
 				t.Fatalf("%v %q: %s (%v)", kind, data, diff, err)

@@ -1,5 +1,7 @@
 package prompt
 
+import "github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
+
 // topLevel returns the field of a key of the body.
 func topLevel(key []byte) field {
 	switch string(key) {
@@ -17,6 +19,10 @@ func topLevel(key []byte) field {
 		return fieldMaxTokens
 	case "max_completion_tokens":
 		return fieldMaxCompletion
+	case "input":
+		return fieldInput
+	case "max_output_tokens":
+		return fieldMaxOutput
 	case "cache_salt":
 		return fieldSalt
 	case "nvext":
@@ -40,7 +46,7 @@ func extension(key []byte) field {
 
 // value reads the value of a known key at its first byte. It first undoes an
 // earlier value of the same key.
-func (r *reader) value(f field) (err *Error) {
+func (r *reader) value(f field) (err *jsonscan.Error) {
 	const depth, inner = 1, 2
 	r.faults[f] = fault{}
 	switch f {
@@ -54,9 +60,14 @@ func (r *reader) value(f field) (err *Error) {
 		r.maxTokens, err = r.count(f, depth)
 	case fieldMaxCompletion:
 		r.maxCompletion, err = r.count(f, depth)
+	case fieldMaxOutput:
+		if r.kind != Responses {
+			return r.Skip(depth)
+		}
+		r.maxOutput, err = r.count(f, depth)
 	case fieldEmbeds:
-		r.embeds = r.data[r.pos] != 'n'
-		err = r.skip(depth)
+		r.embeds = r.Data[r.Pos] != 'n'
+		err = r.Skip(depth)
 	case fieldExt:
 		err = r.extensions()
 	case fieldInnerSalt:
@@ -65,74 +76,79 @@ func (r *reader) value(f field) (err *Error) {
 		err = r.tokenData(inner)
 	case fieldPrompt:
 		if r.kind != Completion {
-			return r.skip(depth)
+			return r.Skip(depth)
 		}
 		err = r.prompt(r.promptValue)
 	case fieldMessages:
-		if r.kind != Chat {
-			return r.skip(depth)
+		if r.kind != Chat && r.kind != AnthropicMessages {
+			return r.Skip(depth)
 		}
-		err = r.prompt(r.messages)
+		err = r.prompt(func() *jsonscan.Error { return r.messages(fieldMessages) })
+	case fieldInput:
+		if r.kind != Responses {
+			return r.Skip(depth)
+		}
+		err = r.prompt(r.inputValue)
 	default: // object passes only fields that it knows
 	}
 	return err
 }
 
 // extensions reads nvext.
-func (r *reader) extensions() *Error {
+func (r *reader) extensions() *jsonscan.Error {
 	const depth = 1
-	r.innerSalt, r.body.given = span{}, r.body.given[:0]
+	r.innerSalt, r.body.given = jsonscan.Span{}, r.body.given[:0]
 	r.faults[fieldInnerSalt], r.faults[fieldTokenData] = fault{}, fault{}
-	switch r.data[r.pos] {
+	switch r.Data[r.Pos] {
 	case '{':
 		return r.object(depth+1, extension)
 	case 'n':
-		return r.literal("null")
+		return r.Literal("null")
 	default:
 		return r.wrongValue(fieldExt, depth, msgObject)
 	}
 }
 
 // tokenData reads nvext.token_data.
-func (r *reader) tokenData(depth int) *Error {
+func (r *reader) tokenData(depth int) *jsonscan.Error {
 	r.body.given = r.body.given[:0]
-	start, ok := r.pos, false
-	switch r.data[start] {
+	start, ok := r.Pos, false
+	switch r.Data[start] {
 	case 'n':
-		return r.literal("null")
+		return r.Literal("null")
 	case '[':
-		r.body.given, ok = r.tokenList(r.body.given)
+		r.body.given, ok = tokenList(&r.Scanner, r.body.given)
 	}
 	if ok {
 		return nil
 	}
 	r.body.given = r.body.given[:0]
-	r.wrong(fieldTokenData, r.pos, msgTokens)
-	r.pos = start
-	return r.skip(depth)
+	r.wrong(fieldTokenData, r.Pos, msgTokens)
+	r.Pos = start
+	return r.Skip(depth)
 }
 
 // prompt reads the value that holds the prompt, with the given method, and
 // notes where it lies.
-func (r *reader) prompt(read func() *Error) *Error {
+func (r *reader) prompt(read func() *jsonscan.Error) *jsonscan.Error {
 	b := r.body
 	b.Form, b.Lists, b.Exact, b.Tokens, r.media = NoPrompt, 0, false, b.Tokens[:0], false
-	b.Start = r.pos
+	b.Start = r.Pos
 	err := read()
-	b.End = r.pos
+	b.End = r.Pos
 	return err
 }
 
 // promptValue reads the value of "prompt".
-func (r *reader) promptValue() *Error {
+func (r *reader) promptValue() *jsonscan.Error {
 	const depth = 1
-	switch r.data[r.pos] {
+	switch r.Data[r.Pos] {
 	case '"':
 		r.body.Form, r.body.Lists = Text, 1
-		_, err := r.str()
+		_, err := r.Str()
 		return err
 	case 'n':
-		return r.literal("null")
+		return r.Literal("null")
 	case '[':
 		return r.promptList(depth)
 	default:
@@ -140,22 +156,32 @@ func (r *reader) promptValue() *Error {
 	}
 }
 
+// inputValue reads the value of "input": a text, or a list of items.
+func (r *reader) inputValue() *jsonscan.Error {
+	if r.Data[r.Pos] == '"' {
+		r.body.Form, r.body.Lists = Text, 1
+		_, err := r.Str()
+		return err
+	}
+	return r.messages(fieldInput)
+}
+
 // promptList reads a "prompt" that is a list. What the first element is, all
 // must be. On trouble it reads the list a second time, as any value: that finds
 // broken JSON, and else the trouble was a wrong type.
-func (r *reader) promptList(depth int) *Error {
-	start, msg, ok := r.pos, msgPrompt, true
-	r.pos++
-	switch c := r.peek(); {
+func (r *reader) promptList(depth int) *jsonscan.Error {
+	start, msg, ok := r.Pos, msgPrompt, true
+	r.Pos++
+	switch c := r.Peek(); {
 	case c == ']':
-		r.pos++
+		r.Pos++
 	case c == '"':
 		ok = r.texts()
 	case c == '[':
 		ok = r.tokenLists()
-	case c == '-' || isDigit(c):
-		r.pos, msg = start, msgTokens
-		r.body.Tokens, ok = r.tokenList(r.body.Tokens)
+	case c == '-' || jsonscan.IsDigit(c):
+		r.Pos, msg = start, msgTokens
+		r.body.Tokens, ok = tokenList(&r.Scanner, r.body.Tokens)
 		r.body.Form, r.body.Lists, r.body.Exact = Tokens, 1, true
 	default:
 		ok = false
@@ -164,24 +190,24 @@ func (r *reader) promptList(depth int) *Error {
 		return nil
 	}
 	r.body.Form, r.body.Lists, r.body.Exact, r.body.Tokens = NoPrompt, 0, false, r.body.Tokens[:0]
-	r.wrong(fieldPrompt, r.pos, msg)
-	r.pos = start
-	return r.skip(depth)
+	r.wrong(fieldPrompt, r.Pos, msg)
+	r.Pos = start
+	return r.Skip(depth)
 }
 
 // texts reads a list of strings, at the first.
 func (r *reader) texts() bool {
 	r.body.Form = Texts
 	for more := true; more; {
-		if r.peek() != '"' {
+		if r.Peek() != '"' {
 			return false
 		}
-		if _, err := r.str(); err != nil {
+		if _, err := r.Str(); err != nil {
 			return false
 		}
 		r.body.Lists++
-		var err *Error
-		if more, err = r.next(']'); err != nil {
+		var err *jsonscan.Error
+		if more, err = r.Next(']'); err != nil {
 			return false
 		}
 	}
@@ -194,19 +220,19 @@ func (r *reader) tokenLists() bool {
 	b := r.body
 	b.Form, b.Exact = TokenLists, true
 	for more := true; more; {
-		if r.peek() != '[' {
+		if r.Peek() != '[' {
 			return false
 		}
 		keep := len(b.Tokens)
 		var ok bool
-		if b.Tokens, ok = r.tokenList(b.Tokens); !ok {
+		if b.Tokens, ok = tokenList(&r.Scanner, b.Tokens); !ok {
 			return false
 		}
 		if b.Lists++; b.Lists > 1 {
 			b.Tokens = b.Tokens[:keep]
 		}
-		var err *Error
-		if more, err = r.next(']'); err != nil {
+		var err *jsonscan.Error
+		if more, err = r.Next(']'); err != nil {
 			return false
 		}
 	}

@@ -6,20 +6,32 @@ import "strings"
 type Kind uint8
 
 const (
-	// Other is any path but the two below. A body of this kind must be JSON,
+	// Other is any path but those below. A body of this kind must be JSON,
 	// and nothing else is asked of it.
 	Other Kind = iota
 	// Chat is /v1/chat/completions: the prompt is in "messages".
 	Chat
 	// Completion is /v1/completions: the prompt is in "prompt".
 	Completion
+	// Responses is /v1/responses: the prompt is in "input" and "instructions".
+	Responses
+	// AnthropicMessages is /v1/messages: the prompt is in "system" and
+	// "messages".
+	AnthropicMessages
 )
 
-// The paths of the two kinds. A path may have a prefix before them.
+// The paths of the kinds. A path may have a prefix before them.
 const (
 	ChatPath       = "/v1/chat/completions"
 	CompletionPath = "/v1/completions"
+	ResponsesPath  = "/v1/responses"
+	AnthropicPath  = "/v1/messages"
 )
+
+// strict reports whether a body of this kind is judged: a wrong type and a
+// missing field are errors. The two younger APIs have many shapes, some without
+// a prompt, so they are for the engine to judge.
+func (k Kind) strict() bool { return k == Chat || k == Completion }
 
 // String returns the kind as a short metric label.
 func (k Kind) String() string {
@@ -28,6 +40,10 @@ func (k Kind) String() string {
 		return "chat"
 	case Completion:
 		return "completion"
+	case Responses:
+		return "responses"
+	case AnthropicMessages:
+		return "anthropic"
 	default:
 		return "other"
 	}
@@ -44,6 +60,10 @@ func KindOf(path string) Kind {
 		return Chat
 	case strings.HasSuffix(path, CompletionPath):
 		return Completion
+	case strings.HasSuffix(path, ResponsesPath):
+		return Responses
+	case strings.HasSuffix(path, AnthropicPath):
+		return AnthropicMessages
 	default:
 		return Other
 	}
@@ -63,7 +83,7 @@ const (
 	Tokens
 	// TokenLists is a list of lists of token ids.
 	TokenLists
-	// Messages is the list of a chat.
+	// Messages is the list of a chat, or of the items of "input".
 	Messages
 )
 

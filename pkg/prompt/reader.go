@@ -1,6 +1,10 @@
 package prompt
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
+)
 
 // field is a key that Scan knows.
 type field uint8
@@ -14,6 +18,8 @@ const (
 	fieldEmbeds
 	fieldMaxTokens
 	fieldMaxCompletion
+	fieldInput
+	fieldMaxOutput
 	fieldSalt
 	fieldExt
 	fieldInnerSalt
@@ -30,6 +36,8 @@ var names = [fields]string{
 	fieldEmbeds:        "prompt_embeds",
 	fieldMaxTokens:     "max_tokens",
 	fieldMaxCompletion: "max_completion_tokens",
+	fieldInput:         "input",
+	fieldMaxOutput:     "max_output_tokens",
 	fieldSalt:          "cache_salt",
 	fieldExt:           "nvext",
 	fieldInnerSalt:     "nvext.cache_salt",
@@ -55,75 +63,91 @@ type fault struct {
 
 // reader reads one body: the scanner, and what it has met so far.
 type reader struct {
-	scanner
+	jsonscan.Scanner
 	body   *Body
 	kind   Kind
 	faults [fields]fault
 
-	model, salt, innerSalt   span
+	model, salt, innerSalt   jsonscan.Span
 	maxTokens, maxCompletion int
+	maxOutput                int
 	media, embeds            bool
 }
 
 // document reads the whole body.
 func (r *reader) document() *Error {
-	c := r.peek()
-	if r.pos == len(r.data) {
-		return &Error{Code: CodeEmptyBody, Offset: r.pos, Msg: "the body is empty"}
+	c := r.Peek()
+	if r.Pos == len(r.Data) {
+		return &Error{Code: CodeEmptyBody, Offset: r.Pos, Msg: "the body is empty"}
 	}
 	if c != '{' {
-		start := r.pos
-		if err := r.skip(0); err != nil {
-			return err
+		start := r.Pos
+		if err := r.Skip(0); err != nil {
+			return invalid(err)
 		}
-		if err := r.end(); err != nil || r.kind == Other {
-			return err
+		if err := r.end(); err != nil {
+			return invalid(err)
+		}
+		if !r.kind.strict() {
+			return nil
 		}
 		return &Error{Code: CodeInvalidType, Offset: start, Msg: "the body must be a JSON object"}
 	}
-	if err := r.object(1, topLevel); err != nil {
-		return err
+	err := r.object(1, topLevel)
+	if err == nil {
+		err = r.end()
 	}
-	return r.end()
+	return invalid(err)
 }
 
-func (r *reader) end() *Error {
-	r.peek()
-	if r.pos < len(r.data) {
-		return r.syntax(r.pos, "invalid JSON: more text after the body's end")
+// invalid returns the error of a body that is not JSON, nil for nil.
+func invalid(err *jsonscan.Error) *Error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: CodeInvalidJSON, Offset: err.Offset, Msg: err.Msg}
+}
+
+func (r *reader) end() *jsonscan.Error {
+	r.Peek()
+	if r.Pos < len(r.Data) {
+		return r.Syntax(r.Pos, "invalid JSON: more text after the body's end")
 	}
 	return nil
 }
 
 // object reads an object that is the depth-th container, at its opening brace.
 // Values of known keys are read, others are skipped.
-func (r *reader) object(depth int, known func([]byte) field) *Error {
-	empty, err := r.enter(depth-1, '}')
+func (r *reader) object(depth int, known func([]byte) field) *jsonscan.Error {
+	empty, err := r.Enter(depth-1, '}')
 	for more := !empty; more && err == nil; {
-		name, keyErr := r.key()
+		name, keyErr := r.Key()
 		if keyErr != nil {
 			return keyErr
 		}
-		r.peek()
-		if f := known(r.decode(name)); f == unknown || r.pos == len(r.data) {
-			err = r.skip(depth)
+		r.Peek()
+		if f := known(r.decode(name)); f == unknown || r.Pos == len(r.Data) {
+			if depth == 1 {
+				r.body.Features |= topFeature(r.decode(name))
+			}
+			err = r.Skip(depth)
 		} else {
 			err = r.value(f)
 		}
 		if err == nil {
-			more, err = r.next('}')
+			more, err = r.Next('}')
 		}
 	}
 	return err
 }
 
 // decode returns the text of a string, valid until the next call.
-func (r *reader) decode(s span) []byte {
-	raw := r.data[s.start:s.end]
-	if !s.escaped {
+func (r *reader) decode(s jsonscan.Span) []byte {
+	raw := r.Data[s.Start:s.End]
+	if !s.Escaped {
 		return raw
 	}
-	r.body.text = appendText(r.body.text[:0], raw)
+	r.body.text = jsonscan.AppendText(r.body.text[:0], raw)
 	return r.body.text
 }
 
@@ -135,9 +159,9 @@ func (r *reader) wrong(f field, offset int, msg string) {
 }
 
 // wrongValue records a wrong type and reads on after the value.
-func (r *reader) wrongValue(f field, depth int, msg string) *Error {
-	r.wrong(f, r.pos, msg)
-	return r.skip(depth)
+func (r *reader) wrongValue(f field, depth int, msg string) *jsonscan.Error {
+	r.wrong(f, r.Pos, msg)
+	return r.Skip(depth)
 }
 
 // firstFault returns the wrong type that comes first in the body, nil when there
@@ -157,42 +181,42 @@ func (r *reader) firstFault() *Error {
 }
 
 // stringValue reads a string or null. Null gives the empty span.
-func (r *reader) stringValue(f field, depth int) (span, *Error) {
-	switch r.data[r.pos] {
+func (r *reader) stringValue(f field, depth int) (jsonscan.Span, *jsonscan.Error) {
+	switch r.Data[r.Pos] {
 	case '"':
-		return r.str()
+		return r.Str()
 	case 'n':
-		return span{}, r.literal("null")
+		return jsonscan.Span{}, r.Literal("null")
 	default:
-		return span{}, r.wrongValue(f, depth, msgString)
+		return jsonscan.Span{}, r.wrongValue(f, depth, msgString)
 	}
 }
 
-func (r *reader) boolValue(f field, depth int) (bool, *Error) {
-	switch r.data[r.pos] {
+func (r *reader) boolValue(f field, depth int) (bool, *jsonscan.Error) {
+	switch r.Data[r.Pos] {
 	case 't':
-		return true, r.literal("true")
+		return true, r.Literal("true")
 	case 'f', 'n':
-		return false, r.skip(depth)
+		return false, r.Skip(depth)
 	default:
 		return false, r.wrongValue(f, depth, msgBool)
 	}
 }
 
 // count reads a number or null. What is not a plain count that fits gives 0.
-func (r *reader) count(f field, depth int) (int, *Error) {
-	c := r.data[r.pos]
+func (r *reader) count(f field, depth int) (int, *jsonscan.Error) {
+	c := r.Data[r.Pos]
 	if c == 'n' {
-		return 0, r.skip(depth)
+		return 0, r.Skip(depth)
 	}
-	if c != '-' && !isDigit(c) {
+	if c != '-' && !jsonscan.IsDigit(c) {
 		return 0, r.wrongValue(f, depth, msgNumber)
 	}
-	start := r.pos
-	if err := r.number(); err != nil {
+	start := r.Pos
+	if err := r.Number(); err != nil {
 		return 0, err
 	}
-	n, err := strconv.Atoi(string(r.data[start:min(r.pos, start+20)]))
+	n, err := strconv.Atoi(string(r.Data[start:min(r.Pos, start+20)]))
 	if err != nil || n < 0 {
 		n = 0
 	}

@@ -4,23 +4,30 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
+)
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
 )
 
 // tokenList reads a list of token ids at its opening bracket and appends them
 // to dst. When it meets anything else it stops there, with ok false: the caller
 // then finds out whether that is broken JSON or only a wrong type. Nothing here
 // has to tell the two apart, which is what keeps the loop short.
-func (s *scanner) tokenList(dst []uint32) (_ []uint32, ok bool) {
-	s.pos++
-	if s.peek() == ']' {
-		s.pos++
+func tokenList(s *jsonscan.Scanner, dst []uint32) (_ []uint32, ok bool) {
+	s.Pos++
+	if s.Peek() == ']' {
+		s.Pos++
 		return dst, true
 	}
-	data, i := s.data, s.pos
+	data, i := s.Data, s.Pos
 	for {
 		id, end := tokenID(data, i)
 		if end == i {
-			s.pos = i
+			s.Pos = i
 			return dst, false
 		}
 		dst = append(dst, id)
@@ -30,16 +37,16 @@ func (s *scanner) tokenList(dst []uint32) (_ []uint32, ok bool) {
 			if data[i] == ' ' {
 				i++
 			}
-			if isDigit(data[i]) {
+			if jsonscan.IsDigit(data[i]) {
 				continue
 			}
 		}
-		s.pos = end
-		if more, err := s.next(']'); err != nil || !more {
+		s.Pos = end
+		if more, err := s.Next(']'); err != nil || !more {
 			return dst, err == nil
 		}
-		s.peek()
-		i = s.pos
+		s.Peek()
+		i = s.Pos
 	}
 }
 
@@ -69,7 +76,7 @@ func tokenID(data []byte, i int) (id uint32, end int) {
 func tokenIDSlow(data []byte, i int) (id uint32, end int) {
 	var v uint64
 	end = i
-	for end < len(data) && isDigit(data[end]) {
+	for end < len(data) && jsonscan.IsDigit(data[end]) {
 		v = v*10 + uint64(data[end]-'0')
 		end++
 		if v > math.MaxUint32 {

@@ -64,14 +64,14 @@ func twin(kind Kind, data []byte) twinBody {
 	}
 	root, ok := tree.(map[string]any)
 	if !ok {
-		if kind != Other {
+		if kind.strict() {
 			t.code, t.faults[""] = CodeInvalidType, true
 		}
 		return t
 	}
 	t.fields(kind, root)
 	switch {
-	case kind == Other:
+	case !kind.strict():
 	case len(t.faults) > 0:
 		t.code = CodeInvalidType
 	case t.model == "":
@@ -116,9 +116,41 @@ func (t *twinBody) fields(kind Kind, root map[string]any) {
 		t.prompt(root["prompt"])
 		t.media = t.form == NoPrompt && root["prompt_embeds"] != nil
 	case Chat:
-		t.messages(root["messages"])
+		t.messages(root["messages"], "content")
+	case Responses:
+		t.maxTokens = t.count("max_output_tokens", root["max_output_tokens"])
+		if _, ok := root["input"].(string); ok {
+			t.form, t.lists = Text, 1
+		} else {
+			t.messages(root["input"], "content", "output")
+		}
+		t.media = t.media || t.form == NoPrompt && root["prompt_embeds"] != nil
+	case AnthropicMessages:
+		t.messages(root["messages"], "content")
+		t.media = t.media || t.form == NoPrompt && root["prompt_embeds"] != nil
+		t.nested(root["messages"])
 	case Other:
 		t.media = root["prompt_embeds"] != nil
+	}
+}
+
+// nested looks for media in the content of content parts: the results of tools.
+func (t *twinBody) nested(v any) {
+	list, ok := v.([]any)
+	if !ok || !all[map[string]any](list) {
+		return
+	}
+	for _, m := range list {
+		t.inner(m.(map[string]any)["content"])
+	}
+}
+
+func (t *twinBody) inner(v any) {
+	list, _ := v.([]any)
+	for _, p := range list {
+		part, _ := p.(map[string]any)
+		t.parts(part["content"])
+		t.inner(part["content"])
 	}
 }
 
@@ -200,7 +232,7 @@ func (t *twinBody) prompt(v any) {
 	t.faults["prompt"] = true
 }
 
-func (t *twinBody) messages(v any) {
+func (t *twinBody) messages(v any, keys ...string) {
 	list, ok := v.([]any)
 	if v != nil && !ok || !all[map[string]any](list) {
 		t.faults["messages"] = true
@@ -211,16 +243,23 @@ func (t *twinBody) messages(v any) {
 	}
 	t.form, t.lists = Messages, 1
 	for _, m := range list {
-		parts, _ := m.(map[string]any)["content"].([]any)
-		for _, p := range parts {
-			part, _ := p.(map[string]any)
-			if kind, ok := part["type"].(string); ok {
-				t.media = t.media || isMedia([]byte(kind))
-				continue
-			}
-			for key := range part {
-				t.media = t.media || isMedia([]byte(key))
-			}
+		for _, key := range keys {
+			t.parts(m.(map[string]any)[key])
+		}
+	}
+}
+
+// parts looks for media in content that is a list of parts.
+func (t *twinBody) parts(v any) {
+	list, _ := v.([]any)
+	for _, p := range list {
+		part, _ := p.(map[string]any)
+		if kind, ok := part["type"].(string); ok {
+			t.media = t.media || isMedia([]byte(kind))
+			continue
+		}
+		for key := range part {
+			t.media = t.media || isMedia([]byte(key))
 		}
 	}
 }

@@ -247,8 +247,10 @@ func TestRejected(t *testing.T) {
 		}
 	}
 	c := newClient(t, Config{URLs: []string{"http://127.0.0.1:1"}})
-	if _, err := c.Tokens(t.Context(), nil, prompt.Other, nil); !errors.Is(err, ErrRejected) {
-		t.Errorf("kind Other: %v", err)
+	for _, kind := range []prompt.Kind{prompt.Other, prompt.Responses, prompt.AnthropicMessages} {
+		if _, err := c.Tokens(t.Context(), nil, kind, nil); !errors.Is(err, ErrRejected) {
+			t.Errorf("kind %s: %v", kind, err)
+		}
 	}
 }
 

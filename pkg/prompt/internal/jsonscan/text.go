@@ -1,19 +1,23 @@
-package prompt
+package jsonscan
 
 import (
+	"bytes"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// appendText appends the decoded text of a string that str accepted. Half a
+// AppendText appends the decoded text of a string that [Scanner.Str] accepted. Half a
 // surrogate pair becomes U+FFFD. Bytes that are no UTF-8 stay as they are:
 // engines differ on them, and it is not for a router to judge.
-func appendText(dst, text []byte) []byte {
+func AppendText(dst, text []byte) []byte {
 	for i := 0; i < len(text); {
 		if text[i] != '\\' {
-			dst = append(dst, text[i])
-			i++
-			continue
+			n := bytes.IndexByte(text[i:], '\\')
+			if n < 0 {
+				return append(dst, text[i:]...)
+			}
+			dst = append(dst, text[i:i+n]...)
+			i += n
 		}
 		switch c := text[i+1]; c {
 		case 'b':

@@ -1,0 +1,234 @@
+package chat
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/warmpath/warmpath/pkg/prompt"
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jinja"
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jsonscan"
+)
+
+// worker is what one rendering needs.
+type worker struct {
+	t    *Template
+	dec  decoder
+	req  request
+	vars jinja.Dict
+	room []jinja.Entry // of vars
+	out  []byte
+
+	list    []jinja.Value // messages in their final form
+	media   bool          // a message has more than text
+	variant bool          // media are told apart: see usable
+	asParts bool          // content is given as parts
+	resume  string        // the end of the last message, which is to be continued
+	parts   int           // parts of content that may still come
+}
+
+// Render returns the prompt of a body of the given kind, which must not change
+// meanwhile. The date that a template may print is that of now, in its zone. The
+// error is an [*Error].
+func (t *Template) Render(kind prompt.Kind, body []byte, now time.Time) (Prompt, error) {
+	p, _, err := t.RenderTo(nil, kind, body, now)
+	return p, err
+}
+
+// RenderTo is like [Template.Render], but writes the text to buf, from its start,
+// and returns buf, grown as needed. The text is valid until buf is used again.
+func (t *Template) RenderTo(buf []byte, kind prompt.Kind, body []byte, now time.Time) (Prompt, []byte, error) {
+	return t.RenderScanned(buf, kind, body, nil, now)
+}
+
+// RenderScanned is like [Template.RenderTo] for a body that was scanned before:
+// scanned is what [prompt.Body.Scan] found in it, which spares a part of reading
+// it again. It may be nil.
+func (t *Template) RenderScanned(buf []byte, kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, []byte, error) {
+	w, _ := t.pool.Get().(*worker)
+	if w == nil {
+		w = &worker{t: t}
+	}
+	w.out = buf[:0]
+	p, err := w.render(kind, body, scanned, now)
+	buf = w.out
+	w.release()
+	t.pool.Put(w)
+	if err != nil {
+		return Prompt{}, buf, err
+	}
+	return p, buf, nil
+}
+
+// maxKept is how much memory a worker keeps for the next request.
+const maxKept = 1 << 20
+
+// release drops what belongs to a request.
+func (w *worker) release() {
+	w.dec.slab.reset()
+	w.dec.Scanner = jsonscan.Scanner{}
+	if cap(w.dec.text) > maxKept || cap(w.dec.slab.values)+cap(w.dec.slab.entries) > maxKept/64 {
+		w.dec = decoder{}
+	}
+	clear(w.list)
+	clear(w.room)
+	clear(w.dec.fields[:cap(w.dec.fields)])
+	clear(w.dec.values[:cap(w.dec.values)])
+	w.req, w.list, w.out, w.resume = request{}, w.list[:0], nil, ""
+	w.vars = jinja.Dict{}
+	w.media, w.variant = false, false
+}
+
+func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, *Error) {
+	limits := w.t.opts.Limits
+	w.dec.start(body, 10*limits.Parts)
+	if scanned != nil {
+		w.dec.Known = scanned.Strings()
+	}
+	w.parts = limits.Parts
+	if err := w.dec.read(kind, &w.req); err != nil {
+		return Prompt{}, err
+	}
+	if err := w.req.check(); err != nil {
+		return Prompt{}, err
+	}
+	var err *Error
+	switch kind {
+	case prompt.Chat:
+	case prompt.Responses:
+		err = w.fromResponses()
+	case prompt.AnthropicMessages:
+		err = w.fromAnthropic()
+	default:
+		err = unknown("a " + kindName(kind) + " is no chat")
+	}
+	if err != nil {
+		return Prompt{}, err
+	}
+	special, err := flag(w.req.special, false)
+	if err != nil {
+		return Prompt{}, err
+	}
+	w.asParts = w.t.parts
+	text, err := w.text(len(body), now)
+	if err != nil {
+		return Prompt{}, err
+	}
+	if w.t.unsure && w.t.opts.Style == VLLM {
+		if err := w.confirm(text, len(body), now); err != nil {
+			return Prompt{}, err
+		}
+	}
+	p := Prompt{Text: text, Usable: len(text), AddSpecial: special}
+	if w.media {
+		p.Usable, err = w.usable(text, len(body), now)
+	}
+	return p, err
+}
+
+// again renders the request once more, after a change, beside the text that there
+// is.
+func (w *worker) again(size int, now time.Time) (string, *Error) {
+	out, resume := w.out, w.resume
+	w.out = nil // the text is in it
+	text, err := w.text(size, now)
+	w.out, w.resume = out, resume
+	return text, err
+}
+
+// confirm refuses a request that the two forms of content give different prompts
+// for. What media stand for is not known in one of them.
+func (w *worker) confirm(text string, size int, now time.Time) *Error {
+	const msg = "a template for which versions of vLLM differ in the form of content"
+	if w.media {
+		return unknown(msg)
+	}
+	w.asParts = !w.t.parts
+	other, err := w.again(size, now)
+	w.asParts = w.t.parts
+	if err == nil && other != text || err != nil && err.Code == CodeRaised {
+		err = unknown(msg)
+	}
+	return err
+}
+
+// usable returns how many bytes of a text come before its first image, audio or
+// video. The request is rendered again with something else in their place: what
+// both texts begin with does not depend on them.
+func (w *worker) usable(text string, size int, now time.Time) (int, *Error) {
+	w.variant = true
+	other, err := w.again(size, now)
+	if err != nil {
+		if err.Code == CodeRaised { // the template wants media, and only them
+			return 0, nil
+		}
+		return 0, err
+	}
+	n := 0
+	for n < len(text) && n < len(other) && text[n] == other[n] {
+		n++
+	}
+	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n, nil
+}
+
+// text renders the request.
+func (w *worker) text(size int, now time.Time) (string, *Error) {
+	var err *Error
+	w.vars.Reset(w.room)
+	w.list = w.list[:0]
+	if w.t.opts.Style == Dynamo {
+		err = w.dynamo()
+	} else {
+		err = w.vllm()
+	}
+	w.room = w.vars.Entries()
+	if err != nil {
+		return "", err
+	}
+	limits := w.t.opts.Limits
+	env := jinja.Env{Now: now, Limits: jinja.Limits{Steps: limits.Steps, Output: limits.Output, Memory: limits.Memory}}
+	if limits.Watch != nil {
+		env.Limits.Check = limits.Watch()
+	}
+	if room := size + size/8 + 512; cap(w.out) < room {
+		w.out = make([]byte, 0, room)
+	}
+	out, renderErr := w.t.jinja.Render(w.out[:0], &w.vars, env)
+	w.out = out
+	if renderErr != nil {
+		return "", templateError(renderErr)
+	}
+	if w.resume != "" {
+		return resumed(view(out), w.resume)
+	}
+	return view(out), nil
+}
+
+// messages checks the list of messages and its length.
+func (w *worker) messages() ([]jinja.Value, *Error) {
+	l := w.req.messages.List()
+	switch {
+	case l == nil || len(l.Items) == 0:
+		return nil, invalid("there are no messages")
+	case len(l.Items) > w.t.opts.Limits.Messages:
+		return nil, &Error{CodeMessages, "the request has too many messages"}
+	}
+	w.parts = w.t.opts.Limits.Parts
+	w.media = false
+	return l.Items, nil
+}
+
+// part counts a part of content.
+func (w *worker) part() *Error {
+	if w.parts--; w.parts < 0 {
+		return &Error{CodeMessages, "the request has too many parts"}
+	}
+	return nil
+}
+
+// dropTools reports whether tools are left out of the prompt.
+func (w *worker) dropTools() bool {
+	return w.t.opts.DropTools && w.req.toolChoice.Text() == "none"
+}
