@@ -27,6 +27,11 @@ SOAK_TIME ?= 3m
 # What happens in which order.
 SOAK_SEED ?= 1
 DEMO_ARGS ?=
+# Strings that fuzz-tokens compares per tokenizer, and which.
+TOKEN_STRINGS ?= 1000000
+TOKEN_SEED ?= 1
+# What hack/oracle/compare.py measures: --rounds N, --tokenizers A,B, --json FILE.
+TOKEN_ARGS ?=
 
 CONTAINER_TOOL ?= docker
 IMG ?= warmpath/epp:$(VERSION)
@@ -83,6 +88,15 @@ bench: build ## Run the benchmarks: the core packages, the index (TRACE), events
 	bin/warmpath bench events
 	bin/warmpath bench extproc $(BENCH_ARGS)
 
+.PHONY: bench-tokens
+bench-tokens: build ## Measure prompts to tokens beside Hugging Face tokenizers (TOKEN_ARGS). Fetches models, texts and the latter.
+	$(GO) run ./hack/oracle/run hack/oracle/texts.py "$(WARMPATH_CACHE)/texts" "$$($(GO) env GOROOT)"
+	$(GO) run ./hack/oracle/run hack/oracle/compare.py bin/warmpath "$(WARMPATH_CACHE)/texts" $(TOKEN_ARGS)
+
+.PHONY: fuzz-tokens
+fuzz-tokens: ## Compare TOKEN_STRINGS odd strings per tokenizer with the reference tokenizers (TOKEN_SEED).
+	$(GO) test -count=1 -timeout 0 -v -run 'Tokenizers//differential' ./test/tokens -args -strings $(TOKEN_STRINGS) -seed $(TOKEN_SEED)
+
 # go test fuzzes one target of one package at a time: find them by name.
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_TIME.
@@ -130,6 +144,10 @@ verify: ## Fail when generated files, formatting or go.mod are not as they shoul
 .PHONY: generate
 generate: ## Write docs/reference from the Go types.
 	$(GO) run ./hack/genschema -reference docs/reference/config.md
+
+.PHONY: golden-tokens
+golden-tokens: ## Write the golden token ids of pkg/prompt/tokenizer from the reference tokenizers.
+	$(GO) run ./hack/oracle/run hack/oracle/golden.py pkg/prompt/tokenizer/testdata
 
 .PHONY: manifests
 manifests: ## Write config/schema (JSON Schemas for editors) from the Go types.

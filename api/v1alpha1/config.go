@@ -46,8 +46,8 @@ type ServerConfig struct {
 	// +default=":9003"
 	HealthAddress string `json:"healthAddress,omitempty"`
 
-	// MetricsAddress serves /metrics (Prometheus), /healthz, /readyz and
-	// /debug/index over HTTP. Form host:port.
+	// MetricsAddress serves /metrics (Prometheus), /healthz, /readyz, /debug/index
+	// and /debug/tokenizer over HTTP. Form host:port.
 	// +default=":9090"
 	MetricsAddress string `json:"metricsAddress,omitempty"`
 

@@ -17,7 +17,8 @@ import (
 
 // Load reads and decodes the configuration file at path. The paths in it become
 // relative to the working directory instead of to the file. Unlike [Decode] it
-// also looks into the files that the connection to NATS needs.
+// also looks into the files that must be there from the start, such as those that
+// the connection to NATS needs.
 func Load(path string) (*EndpointPickerConfig, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -35,6 +36,11 @@ func Load(path string) (*EndpointPickerConfig, error) {
 		}
 		events.NATS.checkFiles(&p, "spec.eventPlane.nats")
 	}
+	inProcess := &c.Spec.Tokenizer.InProcess
+	for _, name := range inProcess.paths() {
+		fromFolder(name, path)
+	}
+	inProcess.checkFiles(&p, "spec.tokenizer.inProcess")
 	if err := d.check(p); err != nil {
 		return nil, err
 	}

@@ -65,6 +65,9 @@ func (d *decoder) value(n *yamlv3.Node, v reflect.Value, path string) {
 	}
 	if v.Kind() == reflect.Pointer {
 		p := reflect.New(v.Type().Elem())
+		if o, ok := reflect.TypeAssert[interface{ Default() }](p); ok {
+			o.Default() // the object is there now, so its fields have their defaults
+		}
 		d.value(n, p.Elem(), path)
 		v.Set(p)
 		return

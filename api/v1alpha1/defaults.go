@@ -32,6 +32,7 @@ func (s *RoutingPolicySpec) Default() {
 	setList(&r.Decode, "decode")
 	setList(&r.Aggregated, "worker", "backend", "both", "prefill-decode")
 	s.EventPlane.Default()
+	s.Tokenizer.InProcess.Default()
 	e := &s.Tokenizer.Engine
 	set(&e.Protocol, TokenizeAuto)
 	set(&e.Timeout, Duration{500 * time.Millisecond})
@@ -55,6 +56,46 @@ func (e *EventPlaneSpec) Default() {
 	setPointer(&e.WarmUp.Timeout, Duration{30 * time.Second})
 	setPointer(&e.WarmUp.FromPeers, true)
 }
+
+// Default fills every field that is zero with its default.
+func (s *InProcessSpec) Default() {
+	set(&s.AddSpecialTokens, SpecialAuto)
+	set(&s.Engine, EngineAuto)
+	set(&s.ChatTemplate.ContentFormat, ContentAuto)
+	set(&s.ChatTemplate.TimeZone, "UTC")
+	set(&s.MemoBytes, 256<<20)
+	set(&s.Limits.Time, Duration{time.Second})
+	set(&s.Limits.OutputBytes, 64<<20)
+	set(&s.Limits.Messages, 10_000)
+	set(&s.Parity.Policy, ParityWhenAvailable)
+	setPointer(&s.Parity.SampleEvery, 100)
+	set(&s.Parity.SampleInterval, Duration{time.Second})
+	set(&s.Parity.RecheckInterval, Duration{time.Minute})
+	if d := s.Source.Directory; d != nil {
+		d.Default()
+	}
+	if h := s.Source.HuggingFace; h != nil {
+		h.Default()
+	}
+	if d := s.Source.Dynamo; d != nil && d.Hub != nil {
+		d.Hub.Default()
+	}
+}
+
+// Default fills every field that is zero with its default.
+func (d *DirectorySourceSpec) Default() {
+	set(&d.Revision, "main")
+	set(&d.PollInterval, Duration{10 * time.Second})
+}
+
+// Default fills every field that is zero with its default.
+func (h *HuggingFaceSourceSpec) Default() {
+	set(&h.Revision, "main")
+	h.Hub.Default()
+}
+
+// Default fills every field that is zero with its default.
+func (h *HubSpec) Default() { set(&h.Address, "https://huggingface.co") }
 
 // Default sets the preset, unless headers take its place.
 func (h *HandoffSpec) Default() {

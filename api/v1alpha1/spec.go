@@ -184,6 +184,10 @@ type NATSTLSSpec struct {
 // TokenizerSpec says how text prompts become token ids. Prompts that already
 // are token ids need none of it.
 type TokenizerSpec struct {
+	// InProcess computes the token ids in this process. It comes first where it
+	// is allowed.
+	InProcess InProcessSpec `json:"inProcess,omitzero"`
+
 	// Engine asks an engine's HTTP endpoint for the token ids of a prompt.
 	Engine EngineTokenizerSpec `json:"engine,omitzero"`
 

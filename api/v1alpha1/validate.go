@@ -99,7 +99,7 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 	checkEnum(p, join(path, "cacheSalt"), s.CacheSalt, CacheSaltHash, CacheSaltIgnore)
 	s.Roles.check(p, join(path, "roles"))
 	s.EventPlane.check(p, join(path, "eventPlane"))
-	s.Tokenizer.Engine.check(p, join(path, "tokenizer.engine"))
+	s.Tokenizer.check(p, join(path, "tokenizer"))
 	s.Handoff.check(p, join(path, "handoff"))
 }
 

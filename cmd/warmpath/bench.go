@@ -54,7 +54,7 @@ body back. The ratio to it is what looking costs.`,
 	f.DurationVar(&cfg.Duration, "duration", 2*time.Second, "length of one measurement")
 	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per cell; the median counts")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
-	parent.AddCommand(c, benchIndexCommand(), benchEventsCommand())
+	parent.AddCommand(c, benchIndexCommand(), benchEventsCommand(), benchTokensCommand())
 	parent.AddCommand(benchPartCommands()...)
 	return parent
 }
@@ -187,6 +187,7 @@ func benchPartCommands() []*cobra.Command {
 		}),
 		natsServer,
 		benchPublishersCommand(),
+		benchTokensLoadCommand(),
 		part("baseline-pauses", "Pauses of a process without an index, for bench index", func(cmd *cobra.Command) error {
 			return bench.BaselinePauses(cmd.OutOrStdout())
 		}),

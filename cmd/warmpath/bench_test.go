@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/warmpath/warmpath/internal/testmodels"
 )
 
 // TestMain lets the benchmarks start their other processes from this executable,
@@ -114,6 +117,38 @@ func TestBenchEventsJetStream(t *testing.T) {
 	})
 }
 
+func TestBenchTokens(t *testing.T) {
+	models, texts := filepath.Dir(testmodels.Dir(t, "qwen3")), t.TempDir()
+	for _, name := range []string{"english", "code", "chinese"} {
+		text := strings.Repeat("The text to be encoded, 中文也有。\n\tfor i := range n { sum += i }\n", 2000)
+		if err := os.WriteFile(filepath.Join(texts, name+".txt"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dump := t.TempDir()
+	rows := run(t, "bench", "tokens", "--models", models, "--texts", texts, "--tokenizers", "qwen3",
+		"--rounds", "1", "--shrink", "10", "--duration", "1ms", "--dump", dump, "-o", "json")
+	seen := map[string]int{}
+	for _, r := range rows {
+		seen[fmt.Sprint(r["case"])]++
+		for _, f := range []string{"case", "tokenizer", "text", "tokens", "tokens_per_s", "us"} {
+			if v, ok := r[f]; !ok || v == 0.0 {
+				t.Errorf("%v has no %s", r, f)
+			}
+		}
+	}
+	want := map[string]int{
+		"load": 1, "encode-10k": 3, "encode-100k": 3, "encode-10k-first": 3, "encode-100k-first": 3,
+		"conversation-20-turns": 1, "body-128k-cold": 1, "body-128k-warm": 1,
+	}
+	if !maps.Equal(seen, want) {
+		t.Errorf("cases %v, want %v", seen, want)
+	}
+	if files, err := os.ReadDir(dump); err != nil || len(files) != 12 {
+		t.Errorf("%d files dumped, want a text and its ids for each of 6 (%v)", len(files), err)
+	}
+}
+
 func TestBenchFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"index", "-o", "yaml"},
@@ -124,6 +159,9 @@ func TestBenchFlags(t *testing.T) {
 		{"events", "--duration", "0s"},
 		{"events", "--rate", "-1"},
 		{"events", "--payloads", "list"},
+		{"tokens", "--models", "x"},
+		{"tokens", "--parts", "all", "--models", "x", "--texts", "x"},
+		{"tokens", "--rounds", "0", "--models", "x", "--texts", "x"},
 	} {
 		c := command()
 		c.SetArgs(append([]string{"bench"}, args...))

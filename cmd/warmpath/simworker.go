@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/warmpath/warmpath/pkg/app"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 	"github.com/warmpath/warmpath/pkg/simengine"
@@ -14,7 +16,7 @@ import (
 
 func simWorkerCommand() *cobra.Command {
 	cfg := simengine.Config{}
-	var role, generation string
+	var role, generation, model, template string
 	c := &cobra.Command{
 		Use:   "sim-worker --name NAME",
 		Short: "Run a simulated worker: OpenAI API, KV cache, events on NATS, no GPU",
@@ -33,6 +35,15 @@ NATS, and plays both halves of the prefill/decode handshake.`,
 			}
 			if cfg.Generation, ok = generations[generation]; !ok {
 				return fmt.Errorf("--generation %q is not 1.2, 1.4 or 1.5", generation)
+			}
+			if template != "" && model == "" {
+				return errors.New("--chat-template needs --tokenizer")
+			}
+			if model != "" {
+				var err error
+				if cfg.Tokenize, err = app.LoadTokenizer(cmd.Context(), model, template); err != nil {
+					return err
+				}
 			}
 			log, err := telemetry.NewLogger(cmd.ErrOrStderr(), "info", "json")
 			if err != nil {
@@ -53,6 +64,8 @@ NATS, and plays both halves of the prefill/decode handshake.`,
 	f.StringVar(&cfg.Listen, "listen", "127.0.0.1:0", "where to serve HTTP; port 0 takes a free one")
 	f.StringVar(&role, "role", "aggregated", "aggregated, prefill or decode")
 	f.StringVar(&cfg.Model, "model", "warmpath/demo", "model name")
+	f.StringVar(&model, "tokenizer", "", "folder with a model's tokenizer and chat template; without it a token is a byte")
+	f.StringVar(&template, "chat-template", "", "file with a chat template in the place of the model's")
 	f.IntVar(&cfg.BlockSize, "block-size", 16, "tokens per KV block")
 	f.IntVar(&cfg.Blocks, "blocks", 4096, "KV cache capacity, blocks")
 	f.StringVar(&cfg.NATSURL, "nats", "", "NATS server for events; none without it")

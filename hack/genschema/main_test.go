@@ -29,6 +29,11 @@ func load(t *testing.T) *model {
 func TestDefaultsAreTrue(t *testing.T) {
 	var c v1alpha1.EndpointPickerConfig
 	c.Default()
+	source := &c.Spec.Tokenizer.InProcess.Source
+	source.Directory = &v1alpha1.DirectorySourceSpec{}
+	source.HuggingFace = &v1alpha1.HuggingFaceSourceSpec{}
+	source.Dynamo = &v1alpha1.DynamoSourceSpec{Hub: &v1alpha1.HubSpec{}}
+	c.Default()
 	l := v1alpha1.WorkerList{Workers: []v1alpha1.WorkerSpec{{}}}
 	l.Default()
 	m := load(t)
@@ -48,6 +53,9 @@ func (m *model) compare(t *testing.T, v reflect.Value, path string) int {
 		_, inner, err := m.typeName(f.typ)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if value.Kind() == reflect.Pointer && !value.IsNil() && inner != nil {
+			value = value.Elem()
 		}
 		if inner != nil && value.Kind() == reflect.Struct {
 			n += m.compare(t, value, path+f.name+".")

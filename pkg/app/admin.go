@@ -12,7 +12,8 @@ import (
 	"github.com/warmpath/warmpath/pkg/kvevent"
 )
 
-// adminHandler serves /metrics, /healthz, /readyz and /debug/index.
+// adminHandler serves /metrics, /healthz, /readyz, /debug/index and
+// /debug/tokenizer.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -25,6 +26,7 @@ func (a *App) adminHandler() http.Handler {
 		writeText(w, http.StatusOK, "ready\n")
 	})
 	mux.HandleFunc("GET /debug/index", a.debugIndex)
+	mux.HandleFunc("GET /debug/tokenizer", a.debugTokenizer)
 	return mux
 }
 

@@ -41,8 +41,8 @@ type App struct {
 	workers       *discovery.File
 	plane         *eventplane.Plane // nil when events are disabled
 	planeWasReady atomic.Bool
-	recoverer     *recoverer // nil when workers are not asked
-	tokenizer     *tokenizer // nil when turned off
+	recoverer     *recoverer    // nil when workers are not asked
+	tokenizer     *promptTokens // nil when turned off
 	extproc       *extproc.Server
 	admin         *http.Server
 
@@ -129,16 +129,17 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 			return err
 		}
 	}
-	if a.tokenizer, err = newTokenizer(&spec.Tokenizer, a.picker); err != nil {
+	layout := block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle}
+	if a.tokenizer, err = newPromptTokens(spec, layout, a.picker, a.log); err != nil {
 		return err
 	}
-	var tokens extproc.Tokenizer // stays nil, not a nil *tokenizer
+	var tokens extproc.Tokenizer // stays nil, not a nil *promptTokens
 	if a.tokenizer != nil {
 		tokens = a.tokenizer
 	}
 	a.extproc, err = extproc.New(extproc.Config{
 		Picker:       a.picker,
-		Layout:       block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle},
+		Layout:       layout,
 		Tokenizer:    tokens,
 		Adapters:     adapters(spec),
 		IgnoreSalt:   spec.CacheSalt == v1alpha1.CacheSaltIgnore,
@@ -219,6 +220,9 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	if a.recoverer != nil {
 		group.Go(func() error { return a.recoverer.Serve(rest, a.answers) })
+	}
+	if a.tokenizer != nil && a.tokenizer.inProcess != nil {
+		group.Go(func() error { return a.tokenizer.inProcess.run(rest) })
 	}
 	group.Go(func() error {
 		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {

@@ -22,6 +22,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/internal/testmodels"
 	"github.com/warmpath/warmpath/pkg/kvevent"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 )
@@ -270,7 +271,10 @@ func TestDebugIndex(t *testing.T) {
 // there exists.
 func TestMetricsAreDocumented(t *testing.T) {
 	ns := startNATS(t, 0)
-	r := start(t, "tokenizer: {disabled: true}\neventPlane: {nats: {url: \""+ns.ClientURL()+"\"}}", prefillA+decodeA)
+	dir := t.TempDir()
+	testmodels.WriteSmall(t, dir, testmodels.ChatML)
+	r := start(t, "tokenizer: {engine: {timeout: 1ms}, inProcess: {source: {directory: {path: "+dir+"}}, parity: {policy: \"Off\"}}}\n"+
+		"eventPlane: {nats: {url: \""+ns.ClientURL()+"\"}}", prefillA+decodeA)
 	r.waitReady(t)
 	r.waitSubscribed(t, ns)
 	ids, body := tokens(1, 8)
@@ -282,6 +286,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	r.ask(t, completions, body)
 	r.ask(t, completions, "{")
 	r.ask(t, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hello"}]}`)
+	r.ask(t, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"hello"}],"chat_template":""}`) // not in process
 
 	_, page := r.get(t, "/metrics")
 	have := map[string]bool{}

@@ -98,6 +98,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(descRequests, float64(f.Requests), id, rank)
 	}
 	c.collectIndex(gauge, counter)
+	if c.tokenizer != nil && c.tokenizer.inProcess != nil {
+		c.tokenizer.inProcess.collect(gauge, counter)
+	}
 	if c.plane != nil {
 		c.collectPlane(gauge, counter)
 		c.collectLoads(counter)

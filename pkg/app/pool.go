@@ -120,6 +120,11 @@ func (a *App) ready() error {
 	if err := a.planeReady(); err != nil {
 		missing = append(missing, err)
 	}
+	if a.tokenizer != nil && a.tokenizer.inProcess != nil {
+		if err := a.tokenizer.inProcess.ready(); err != nil {
+			missing = append(missing, err)
+		}
+	}
 	return errors.Join(missing...)
 }
 

@@ -3,22 +3,30 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
-	"github.com/warmpath/warmpath/pkg/prompt"
 	"github.com/warmpath/warmpath/pkg/render"
 )
 
-// tokenizer asks engines for token ids, and says whose fault a failure is.
-type tokenizer struct{ *render.Client }
+// promptTokens turns prompts into chains: in this process where that is configured
+// and allowed, else by asking an engine.
+type promptTokens struct {
+	*render.Client
 
-// newTokenizer returns what asks engines for token ids, or nil when that is
-// turned off.
-func newTokenizer(spec *v1alpha1.TokenizerSpec, picker *pick.Picker) (*tokenizer, error) {
+	layout    block.Layout
+	inProcess *inProcess // nil when not configured
+}
+
+// newPromptTokens returns what turns prompts into chains, or nil when that is turned
+// off.
+func newPromptTokens(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, picker *pick.Picker, log *slog.Logger) (*promptTokens, error) {
+	spec := &policy.Tokenizer
 	if spec.Disabled {
 		return nil, nil
 	}
@@ -39,20 +47,35 @@ func newTokenizer(spec *v1alpha1.TokenizerSpec, picker *pick.Picker) (*tokenizer
 	if err != nil {
 		return nil, err
 	}
-	return &tokenizer{client}, nil
+	t := &promptTokens{Client: client, layout: layout}
+	if spec.InProcess.Enabled() {
+		if t.inProcess, err = configureInProcess(policy, layout, client, log); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
 }
 
-// Tokens implements extproc.Tokenizer.
-func (t *tokenizer) Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
-	ids, err := t.Client.Tokens(ctx, dst, kind, body)
+// Tokenize implements extproc.Tokenizer. What cannot be done in process goes one
+// step back, to an engine.
+func (t *promptTokens) Tokenize(ctx context.Context, p *extproc.Prompt) (err error) {
+	if t.inProcess != nil && t.inProcess.tokenize(p) == "" {
+		return nil
+	}
+	p.Source, p.Lent = extproc.Engine, true
+	p.IDs, err = t.Tokens(ctx, p.IDs[:0], p.Kind, p.Body)
 	if err != nil {
-		return ids, &extproc.TokenizeError{
+		return &extproc.TokenizeError{
 			Reason:  render.Reason(err),
 			Request: errors.Is(err, render.ErrRejected) || errors.Is(err, render.ErrTooLarge) || errors.Is(err, render.ErrUnsupported),
 			Err:     err,
 		}
 	}
-	return ids, nil
+	p.Hash(t.layout)
+	if t.inProcess != nil {
+		t.inProcess.told(p)
+	}
+	return nil
 }
 
 // enginePool lists the engines of the pool, once per change of it.

@@ -142,7 +142,7 @@ func TestMediaIsNotText(t *testing.T) {
 // TestLargeWorkIsNotPooled: what one giant request needed is not kept.
 func TestLargeWorkIsNotPooled(t *testing.T) {
 	r := newRig(t, splitPool())
-	giant := &work{tokens: make([]uint32, 0, maxPooled/4+1)}
+	giant := &work{prompt: Prompt{IDs: make([]uint32, 0, maxPooled/4+1)}}
 	r.server.putWork(giant)
 	for range 100 {
 		if w := r.server.works.Get().(*work); w == giant {

@@ -20,7 +20,7 @@ type metrics struct {
 	matched         prometheus.Counter
 	best            prometheus.Counter
 	total           prometheus.Counter
-	prompts         *prometheus.CounterVec
+	prompts         [sources]prometheus.Counter
 	tokenizerErrors *prometheus.CounterVec
 	panics          prometheus.Counter
 	refusals        *prometheus.CounterVec
@@ -43,7 +43,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		undecided:       counter("undecided_total", "Requests for which no worker could be picked.", "reason"),
 		workers:         counter("worker_decisions_total", "Times a worker was picked, by what it was picked for.", "worker", "rank", "for"),
 		blocks:          counter("prompt_blocks_total", "Blocks of prompts with known token ids: in all; held by the best worker of the pool; held by the worker picked to prefill.", "kind"),
-		prompts:         counter("prompts_total", "Prompts by where their token ids came from; unknown ones are routed by load alone.", "source"),
 		tokenizerErrors: counter("tokenizer_errors_total", "Prompts that could not be turned into token ids, by reason.", "reason"),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "warmpath", Name: "panics_total", Help: "Requests that made the picker panic. Anything but 0 is a defect to report.",
@@ -55,6 +54,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")
 	for class := range m.answers {
 		m.answers[class] = answers.WithLabelValues([...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx"}[class])
+	}
+	prompts := counter("prompts_total", "Prompts by where their token ids came from; unknown ones are routed by load alone.", "source")
+	for source := range m.prompts {
+		m.prompts[source] = prompts.WithLabelValues(Source(source).String())
 	}
 	modes := counter("decisions_total", "Decisions by mode. no_prefill_ready and no_prefill_in_subset mean that a decode worker has to compute the prompt.", "mode")
 	for mode := range m.decisions {

@@ -56,6 +56,8 @@ warmpath_prompt_blocks_total{kind="matched"} 6
 warmpath_prompt_blocks_total{kind="total"} 6
 # HELP warmpath_prompts_total Prompts by where their token ids came from; unknown ones are routed by load alone.
 # TYPE warmpath_prompts_total counter
+warmpath_prompts_total{source="engine"} 0
+warmpath_prompts_total{source="in_process"} 0
 warmpath_prompts_total{source="token_ids"} 3
 warmpath_prompts_total{source="unknown"} 1
 # HELP warmpath_refusals_total Requests answered by the picker itself, by status and error code.

@@ -39,7 +39,7 @@ type head struct {
 	tenant string
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
-	lent   bool     // the tokenizer has seen the body
+	lent   bool     // the tokenizer may still read the body
 
 	requestID string // empty until somebody asks for it
 }
@@ -124,9 +124,7 @@ func addToSubset(subset *pick.Subset, text string) {
 // from stream to stream through a pool.
 type work struct {
 	body    prompt.Body
-	tokens  []uint32
-	hashes  []block.Hash
-	chains  []block.Chain
+	prompt  Prompt
 	scratch pick.Scratch
 }
 
@@ -135,7 +133,8 @@ type work struct {
 const maxPooled = 8 << 20
 
 func (s *Server) putWork(w *work) {
-	if 4*cap(w.tokens)+8*cap(w.hashes)+8*cap(w.chains)+w.body.Room() <= maxPooled {
+	w.prompt.end(nil)
+	if w.prompt.room()+w.body.Room() <= maxPooled {
 		s.works.Put(w)
 	}
 }
@@ -152,17 +151,15 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 		if err := w.body.Scan(h.kind, body); err != nil {
 			return err
 		}
-		tokens := s.tokens(ctx, h, body, w)
+		adapter = s.adapter(w.body.Model)
+		w.prompt.start(h.kind, body, &w.body, s.seed(h, adapter, &w.body))
+		h.lent = true // should it panic
+		s.tokenize(ctx, w)
+		h.lent = w.prompt.Lent
 		if err := ctx.Err(); err != nil {
 			return err // the client went away meanwhile
 		}
-		req.Tokens = len(tokens)
-		if len(tokens) == 0 {
-			req.Tokens = estimate(&w.body)
-		}
-		adapter = s.adapter(w.body.Model)
-		req.Chains = s.chains(h, tokens, adapter, w)
-		req.NoGuess = w.body.HasMedia
+		w.ask(&req)
 	}
 	var err error
 	st.decision, err = s.cfg.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
@@ -171,6 +168,18 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 		st.announced = s.announce(h, &req, &st.decision, adapter)
 	}
 	return err
+}
+
+// ask says in req what is known of the prompt.
+func (w *work) ask(req *pick.Request) {
+	p := &w.prompt
+	req.Tokens, req.Chains = p.Tokens, p.Chains
+	if p.Tokens == 0 || p.Partial {
+		req.Tokens = max(p.Tokens, estimate(&w.body))
+	}
+	// Chains that end before an image are those of any worker. Where they go on,
+	// the worker hashes what comes then differently.
+	req.NoGuess = w.body.HasMedia && !p.Partial
 }
 
 // estimate is the length of a prompt in tokens when its token ids are not known.
@@ -182,45 +191,16 @@ func estimate(b *prompt.Body) int {
 	return n
 }
 
-// tokens returns the prompt's exact token ids, or none when they are not known:
-// the request is then routed by load.
-func (s *Server) tokens(ctx context.Context, h *head, body []byte, w *work) []uint32 {
-	if w.body.Exact {
-		s.metrics.prompts.WithLabelValues("token_ids").Inc()
-		return w.body.Tokens
-	}
-	if s.cfg.Tokenizer == nil {
-		s.metrics.prompts.WithLabelValues("unknown").Inc()
-		return nil
-	}
-	h.lent = true
-	tokens, err := s.cfg.Tokenizer.Tokens(ctx, w.tokens[:0], h.kind, body)
-	if ctx.Err() != nil {
-		return nil // a client that hung up says nothing about the tokenizer
-	}
-	if err != nil {
-		s.metrics.prompts.WithLabelValues("unknown").Inc()
-		s.tokenizerFailed(err)
-		return nil
-	}
-	w.tokens = tokens
-	s.metrics.prompts.WithLabelValues("engine").Inc()
-	s.tokenizerWorks()
-	return tokens
-}
-
-// chains hashes token ids under the request's adapter and salt.
-func (s *Server) chains(h *head, tokens []uint32, adapter string, w *work) []block.Chain {
-	salt := w.body.Salt
+// seed is what the request's block hashes start from: its adapter and salt.
+func (s *Server) seed(h *head, adapter string, b *prompt.Body) block.Seed {
+	salt := b.Salt
 	if h.tenant != "" {
 		salt = h.tenant
 	}
 	if s.cfg.IgnoreSalt {
 		salt = ""
 	}
-	w.hashes = s.cfg.Layout.AppendHashes(w.hashes[:0], tokens, block.NewSeed(adapter, salt))
-	w.chains = block.AppendChains(w.chains[:0], w.hashes)
-	return w.chains
+	return block.NewSeed(adapter, salt)
 }
 
 // adapter is the LoRA adapter that a model is, empty when it is none.

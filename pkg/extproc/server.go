@@ -24,30 +24,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
-	"github.com/warmpath/warmpath/pkg/prompt"
 )
-
-// Tokenizer turns the prompt of a request body into token ids, exactly as the
-// engine will. It overwrites dst and returns it, grown as needed, and gives up
-// when ctx ends. Its error is best a [*TokenizeError] and must not repeat the
-// prompt. It may go on reading body after it has returned, as HTTP transports do
-// with a request that was given up.
-type Tokenizer interface {
-	Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error)
-}
-
-// TokenizeError is why a prompt has no token ids.
-type TokenizeError struct {
-	Reason  string // short, for a metric's label
-	Request bool   // the request is at fault, not the tokenizer
-	Err     error
-}
-
-// Error returns the cause.
-func (e *TokenizeError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *TokenizeError) Unwrap() error { return e.Err }
 
 // Config is what a Server needs. Fields without a default are required.
 type Config struct {
@@ -222,25 +199,3 @@ func (s *Server) drain(main *grpc.Server) {
 
 // Retain drops the metrics of workers that left the pool.
 func (s *Server) Retain(pool *fleet.Snapshot) { s.metrics.retain(pool) }
-
-// tokenizerFailed logs the first of a run of failures; metrics count them all.
-// What a client can cause by what it sends is only counted.
-func (s *Server) tokenizerFailed(err error) {
-	failure := TokenizeError{Reason: "other"}
-	if f := (*TokenizeError)(nil); errors.As(err, &f) {
-		failure = *f
-	}
-	s.metrics.tokenizerErrors.WithLabelValues(failure.Reason).Inc()
-	if failure.Request {
-		return
-	}
-	if !s.tokenizerBad.Swap(true) {
-		s.cfg.Log.Warn("prompts cannot be turned into token ids; requests are routed by load until this ends", "error", err)
-	}
-}
-
-func (s *Server) tokenizerWorks() {
-	if s.tokenizerBad.Load() && s.tokenizerBad.Swap(false) {
-		s.cfg.Log.Info("prompts are turned into token ids again")
-	}
-}

@@ -13,11 +13,25 @@ import (
 	"github.com/warmpath/warmpath/pkg/prompt"
 )
 
-// tokenizer is a Tokenizer made of a function.
+// tokenizer is a Tokenizer made of a function that returns ids, as an engine
+// does.
 type tokenizer func(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error)
 
-func (f tokenizer) Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
-	return f(ctx, dst, kind, body)
+func (f tokenizer) Tokenize(ctx context.Context, p *Prompt) (err error) {
+	p.Source, p.Lent = Engine, true
+	if p.IDs, err = f(ctx, p.IDs[:0], p.Kind, p.Body); err != nil {
+		return err
+	}
+	p.Hash(block.Layout{Size: blockSize})
+	return nil
+}
+
+// inProcess is a Tokenizer made of a function that fills in a prompt.
+type inProcess func(p *Prompt) error
+
+func (f inProcess) Tokenize(_ context.Context, p *Prompt) error {
+	p.Source = InProcess
+	return f(p)
 }
 
 func withTokenizer(f tokenizer) func(*Config) { return func(c *Config) { c.Tokenizer = f } }
@@ -164,6 +178,85 @@ func TestGuesses(t *testing.T) {
 				t.Errorf("the second request finds %v blocks, want %v", got, tc.best)
 			}
 		})
+	}
+}
+
+// TestPartialPrompt: chains of a prompt that ends before its image are matched
+// and guessed like any; its length is estimated.
+func TestPartialPrompt(t *testing.T) {
+	image := `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"` + strings.Repeat("x", 4000) + `"},{"type":"image_url","image_url":{"url":"data:,"}}]}]}`
+	ids := count(1, 13)
+	partial := func(c *Config) {
+		c.Tokenizer = inProcess(func(p *Prompt) error {
+			if !p.Scanned.HasMedia || p.Kind != prompt.Chat || string(p.Body) != image {
+				t.Errorf("got %+v", p)
+			}
+			p.IDs = append(p.IDs, ids...)
+			p.Hash(block.Layout{Size: blockSize})
+			p.Partial = true
+			return nil
+		})
+	}
+	r := newRig(t, splitPool(), partial)
+	r.hold(t, fleet.Key{ID: 12}, ids[:8], block.NewSeed("", ""))
+	for i, want := range []float64{2, 5} { // 2 of events; then 3 more of the guess
+		if prefill := setHeaders(t, r.serve(t, chat, image))["x-prefiller-host-port"]; prefill != "10.0.1.2:8000" {
+			t.Errorf("prefill goes to %s, not to the holder", prefill)
+		}
+		if got := r.metric(t, "warmpath_prompt_blocks_total", "kind", "best"); got != want {
+			t.Errorf("request %d: best matches %v blocks in all, want %v", i, got, want)
+		}
+	}
+	if n := r.metric(t, "warmpath_prompts_total", "source", "in_process"); n != 2 {
+		t.Errorf("%v prompts in process, want 2", n)
+	}
+}
+
+// TestPartialLength: what follows the chains still has to be computed.
+func TestPartialLength(t *testing.T) {
+	l := startRig(t, splitPool(), func(c *Config) {
+		c.Tokenizer = inProcess(func(p *Prompt) error {
+			p.IDs = append(p.IDs, count(1, 8)...)
+			p.Hash(block.Layout{Size: blockSize})
+			p.Partial = true
+			return nil
+		})
+	})
+	e := l.open(t)
+	e.routed(headersMsg("POST", completions, false), `{"model":"m","prompt":"`+strings.Repeat("x", 398)+`"}`)
+	if got := l.total(); got.PrefillTokens != 100 || got.DecodeBlocks != 25 {
+		t.Errorf("400 bytes of prompt are booked as %+v", got)
+	}
+}
+
+// TestFailureLeavesNothing: chains of an attempt that failed do not count, nor
+// those of the request before it.
+func TestFailureLeavesNothing(t *testing.T) {
+	fail := false
+	r := newRig(t, splitPool(), func(c *Config) {
+		c.Tokenizer = inProcess(func(p *Prompt) error {
+			if len(p.IDs) > 0 || len(p.Hashes) > 0 || len(p.Chains) > 0 || p.Tokens != 0 || p.Partial {
+				t.Errorf("a prompt starts with %+v", p)
+			}
+			p.IDs = append(p.IDs, count(1, 8)...)
+			p.Hash(block.Layout{Size: blockSize})
+			p.Partial = true
+			if fail {
+				return errors.New("half way")
+			}
+			return nil
+		})
+	})
+	r.serve(t, chat, helloChat)
+	fail = true
+	for range 2 {
+		r.serve(t, chat, helloChat)
+	}
+	if got := r.metric(t, "warmpath_prompt_blocks_total", "kind", "total"); got != 2 {
+		t.Errorf("%v blocks counted, want the 2 of the first request", got)
+	}
+	if n := r.metric(t, "warmpath_prompts_total", "source", "unknown"); n != 2 {
+		t.Errorf("%v unknown prompts, want 2", n)
 	}
 }
 

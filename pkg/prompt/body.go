@@ -37,6 +37,9 @@ type Body struct {
 	// HasMedia says that the prompt is more than text: a message has an image,
 	// audio, video or file part, or a completion has prompt_embeds.
 	HasMedia bool
+	// Features are those fields of the body and its messages that change how a
+	// prompt is rendered.
+	Features Features
 
 	given    []uint32 // nvext.token_data
 	text     []byte   // room to decode strings in

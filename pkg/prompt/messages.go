@@ -34,8 +34,8 @@ func (r *reader) messages(f field) *jsonscan.Error {
 	return err
 }
 
-// message reads one message, the depth-th container. Only its content matters
-// here, and of that only whether it is all text.
+// message reads one message, the depth-th container. Its keys are features; of its
+// content only matters whether it is all text.
 func (r *reader) message(depth int) *jsonscan.Error {
 	media := false
 	empty, err := r.Enter(depth-1, '}')
@@ -44,7 +44,8 @@ func (r *reader) message(depth int) *jsonscan.Error {
 		if keyErr != nil {
 			return keyErr
 		}
-		if key := r.decode(name); string(key) == "content" || r.kind == Responses && string(key) == "output" {
+		key := r.decode(name)
+		if string(key) == "content" || r.kind == Responses && string(key) == "output" {
 			media = false
 			if r.Peek() == '[' {
 				media, err = r.parts(depth + 1)
@@ -52,6 +53,7 @@ func (r *reader) message(depth int) *jsonscan.Error {
 				err = r.Skip(depth)
 			}
 		} else {
+			r.body.Features |= messageFeature(key)
 			err = r.Skip(depth)
 		}
 		if err == nil {

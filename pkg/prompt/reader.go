@@ -127,6 +127,9 @@ func (r *reader) object(depth int, known func([]byte) field) *jsonscan.Error {
 		}
 		r.Peek()
 		if f := known(r.decode(name)); f == unknown || r.Pos == len(r.Data) {
+			if depth == 1 {
+				r.body.Features |= topFeature(r.decode(name))
+			}
 			err = r.Skip(depth)
 		} else {
 			err = r.value(f)

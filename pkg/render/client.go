@@ -60,25 +60,33 @@ func (c *Client) Tokens(ctx context.Context, dst []uint32, kind prompt.Kind, bod
 // alone would open an engine's breaker for all.
 const perByte = time.Microsecond
 
-func (c *Client) tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
+// newCall returns a call for a request that can be asked at all.
+func (c *Client) newCall(kind prompt.Kind, body []byte) (*call, error) {
 	if kind != prompt.Chat && kind != prompt.Completion {
-		return dst, fmt.Errorf("%w: only chats and completions have a prompt", ErrRejected)
+		return nil, fmt.Errorf("%w: only chats and completions have a prompt", ErrRejected)
+	}
+	if int64(len(body)) > c.cfg.MaxRequestBytes {
+		return nil, ErrTooLarge
+	}
+	return &call{client: c, kind: kind, body: body, timeout: c.cfg.Timeout + time.Duration(len(body))*perByte}, nil
+}
+
+func (c *Client) tokens(ctx context.Context, dst []uint32, kind prompt.Kind, body []byte) ([]uint32, error) {
+	call, err := c.newCall(kind, body)
+	if err != nil {
+		return dst, err
 	}
 	engines := c.current()
 	if len(engines) == 0 {
 		return dst, ErrNoEngine
 	}
-	if int64(len(body)) > c.cfg.MaxRequestBytes {
-		return dst, ErrTooLarge
-	}
-	call := call{client: c, kind: kind, body: body, timeout: c.cfg.Timeout + time.Duration(len(body))*perByte}
 	ctx, cancel := context.WithTimeout(ctx, call.timeout)
 	defer cancel()
-	err := ErrOpen
+	err = ErrOpen
 	start := c.turn.Add(1)
 	for i := range uint64(len(engines)) {
 		e := engines[(start+i)%uint64(len(engines))]
-		out, callErr := e.ask(ctx, &call, dst)
+		out, callErr := e.ask(ctx, call, dst)
 		if callErr == nil {
 			return out, nil
 		}

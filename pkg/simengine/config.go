@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+	"github.com/warmpath/warmpath/pkg/prompt"
 )
 
 // Timing says how long work takes. The zero value means no time at all.
@@ -69,6 +70,10 @@ type Config struct {
 	// Resolve returns the host:port of a prefill worker named by id and rank in
 	// Dynamo's headers. Nil refuses requests that name one that way.
 	Resolve func(id uint64, rank uint32) (addr string, ok bool)
+
+	// Tokenize returns the token ids of a request's prompt, instead of the tiny
+	// tokenizer that has a token for every byte. Its error is shown to the client.
+	Tokenize func(kind prompt.Kind, body []byte) ([]uint32, error)
 
 	Timing Timing
 	// Now tells the time that events and answers are stamped with; nil means

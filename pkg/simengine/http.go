@@ -120,7 +120,7 @@ func (e *Engine) tokenize(w http.ResponseWriter, r *http.Request) {
 		if wire.Messages != nil {
 			ep = chat
 		}
-		tokens, apiErr = promptTokens(ep, &wire)
+		tokens, apiErr = e.promptTokens(ep, body, &wire)
 	}
 	if apiErr != nil {
 		apiErr.write(w)

@@ -8,6 +8,8 @@ import (
 	"math"
 	"net/http"
 	"strings"
+
+	"github.com/warmpath/warmpath/pkg/prompt"
 )
 
 // apiError is an error answer in OpenAI's shape.
@@ -120,7 +122,7 @@ func (e *Engine) parse(ep endpoint, id string, body []byte) (*request, *apiError
 	if apiErr := e.checkModel(wire.Model); apiErr != nil {
 		return nil, apiErr
 	}
-	tokens, apiErr := promptTokens(ep, &wire)
+	tokens, apiErr := e.promptTokens(ep, body, &wire)
 	if apiErr != nil {
 		return nil, apiErr
 	}
@@ -182,12 +184,23 @@ func decodeBody(body []byte, into any) *apiError {
 }
 
 // promptTokens returns the token ids of a request's prompt or messages.
-func promptTokens(ep endpoint, wire *wireRequest) ([]uint32, *apiError) {
+func (e *Engine) promptTokens(ep endpoint, body []byte, wire *wireRequest) ([]uint32, *apiError) {
+	if ep == chat && len(wire.Messages) == 0 {
+		return nil, badRequest("messages", "messages: at least one is required")
+	}
+	if e.cfg.Tokenize != nil && (ep == chat || isText(wire.Prompt)) {
+		kind := prompt.Completion
+		if ep == chat {
+			kind = prompt.Chat
+		}
+		ids, err := e.cfg.Tokenize(kind, body)
+		if err != nil {
+			return nil, badRequest("", "the prompt cannot be rendered: %s", err)
+		}
+		return ids, nil
+	}
 	if ep == completions {
 		return completionPrompt(wire.Prompt)
-	}
-	if len(wire.Messages) == 0 {
-		return nil, badRequest("messages", "messages: at least one is required")
 	}
 	messages := make([]message, len(wire.Messages))
 	for i, m := range wire.Messages {
@@ -231,6 +244,15 @@ func completionPrompt(raw json.RawMessage) ([]uint32, *apiError) {
 		return textTokens(list[0])
 	}
 	return idTokens(list[0])
+}
+
+// isText says whether a prompt is a text, or a list that begins with one.
+func isText(raw json.RawMessage) bool {
+	raw = bytes.TrimSpace(raw)
+	if len(raw) > 0 && raw[0] == '[' {
+		raw = bytes.TrimSpace(raw[1:])
+	}
+	return len(raw) > 0 && raw[0] == '"'
 }
 
 func textTokens(raw json.RawMessage) ([]uint32, *apiError) {

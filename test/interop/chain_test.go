@@ -40,7 +40,11 @@ func startChain(t *testing.T, cfg StackConfig) *chain {
 	c.events = Record(t, cfg.NATSURL, "kv-events")
 	c.stack = StartStack(t, cfg)
 	c.sidecars = StartSidecars(t, c.stack)
-	c.picker = StartPicker(t, c.stack, PickerConfig{Binary: pickerBinary(t), Sidecars: c.sidecars})
+	picker := PickerConfig{Binary: pickerBinary(t), Sidecars: c.sidecars}
+	if cfg.ServeFiles {
+		picker.Tokenizer = c.stack.inProcess(t)
+	}
+	c.picker = StartPicker(t, c.stack, picker)
 
 	envoy, err := gateway.InstallEnvoy(t.Context(), gateway.CacheDir(), os.Stderr)
 	if err != nil {

@@ -47,6 +47,9 @@ type PickerConfig struct {
 	// Sidecars are the workers' endpoints, by worker id. Without them no request
 	// can be sent through the picker.
 	Sidecars map[uint64]*Sidecar
+	// Tokenizer is the picker's spec.tokenizer. By default it is disabled: the
+	// frontend has no endpoint that turns text into token ids.
+	Tokenizer map[string]any
 	// Ask says whether the picker is told where workers answer recovery queries.
 	Ask bool
 }
@@ -73,6 +76,10 @@ func startPicker(t testing.TB, s *Stack, cfg PickerConfig, name string) (*Picker
 	writeYAML(t, filepath.Join(dir, "workers.yaml"), workerList(t, s, cfg))
 	ports := [3]string{"127.0.0.1:" + freePort(t), "127.0.0.1:" + freePort(t), "127.0.0.1:" + freePort(t)}
 	config := filepath.Join(dir, "config.yaml")
+	tokenizer := cfg.Tokenizer
+	if tokenizer == nil {
+		tokenizer = map[string]any{"disabled": true}
+	}
 	writeYAML(t, config, map[string]any{
 		"apiVersion": v1alpha1.APIVersion,
 		"kind":       v1alpha1.KindEndpointPickerConfig,
@@ -87,9 +94,8 @@ func startPicker(t testing.TB, s *Stack, cfg PickerConfig, name string) (*Picker
 		"spec": map[string]any{
 			"blockSize":  s.cfg.BlockSize,
 			"eventPlane": map[string]any{"nats": map[string]any{"url": cmp.Or(cfg.NATSURL, s.cfg.NATSURL), "namespace": s.cfg.Namespace}},
-			// The frontend has no endpoint that turns text into token ids.
-			"tokenizer": map[string]any{"disabled": true},
-			"handoff":   map[string]any{"preset": v1alpha1.HandoffDynamo},
+			"tokenizer":  tokenizer,
+			"handoff":    map[string]any{"preset": v1alpha1.HandoffDynamo},
 		},
 	})
 	p := &Picker{ExtProc: netip.MustParseAddrPort(ports[0]), metrics: "http://" + ports[2]}

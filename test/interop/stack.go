@@ -41,6 +41,7 @@ type StackConfig struct {
 	Speedup    float64 // over the pace of a real engine; 20
 	HostBlocks int     // KV blocks per rank in host memory; only 1.6 has such a tier; none
 	Durable    bool    // events go to JetStream; only up to 1.3
+	ServeFiles bool    // workers serve the files of their model
 
 	// Pods, when set, is where parts find each other, and gives workers the names of
 	// its pods; otherwise that is a folder, and the id of a worker is any number.
@@ -179,6 +180,10 @@ func (s *Stack) environment() []string {
 		env = append(env, "DYN_DISCOVERY_BACKEND=file", "DYN_FILE_KV="+s.discoveryDir())
 	} else {
 		env = append(env, "DYN_DISCOVERY_BACKEND=kubernetes", "KUBECONFIG="+s.cfg.Pods.kubeconfig)
+	}
+	if s.cfg.ServeFiles {
+		// A free port of this machine alone, which the model card tells.
+		env = append(env, "DYN_SELF_HOST_METADATA=1", "DYN_SYSTEM_PORT=0", "DYN_SYSTEM_HOST=127.0.0.1")
 	}
 	return append(env,
 		"PYTHONPATH="+s.inst.Dir,

@@ -62,8 +62,7 @@ var templateCodes = map[jinja.Code]string{
 
 // templateError returns the error of a template.
 func templateError(err error) *Error {
-	var t *jinja.Error
-	if errors.As(err, &t) {
+	if t, ok := errors.AsType[*jinja.Error](err); ok {
 		return &Error{templateCodes[t.Code], t.Error()}
 	}
 	return &Error{CodeTemplate, "the template failed"}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	_ "github.com/ardanlabs/jinja" // its testdata has real templates
+
 	"github.com/warmpath/warmpath/internal/testmodels"
 	"github.com/warmpath/warmpath/pkg/prompt"
 )

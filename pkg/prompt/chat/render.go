@@ -88,7 +88,7 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 	if err := w.dec.read(kind, &w.req); err != nil {
 		return Prompt{}, err
 	}
-	if err := w.req.check(w.t); err != nil {
+	if err := w.req.check(); err != nil {
 		return Prompt{}, err
 	}
 	var err *Error

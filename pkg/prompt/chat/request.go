@@ -43,6 +43,7 @@ func (r *request) field(kind prompt.Kind, key string) *jinja.Value {
 		case "system":
 			return &r.system
 		}
+	default:
 	}
 	return nil
 }
@@ -133,7 +134,7 @@ func flag(v jinja.Value, def bool) (bool, *Error) {
 }
 
 // check refuses what changes the prompt in ways that are not known here.
-func (r *request) check(t *Template) *Error {
+func (r *request) check() *Error {
 	switch {
 	case given(r.template):
 		return unknown("the request brings its own chat template")

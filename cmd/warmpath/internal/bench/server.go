@@ -140,10 +140,13 @@ func (p *process) resetPeak() error {
 }
 
 // peakMB returns the peak resident memory since resetPeak, in MB.
-func (p *process) peakMB() (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+func (p *process) peakMB() (float64, error) { return peakMB(p.cmd.Process.Pid) }
+
+// peakMB returns the most resident memory a process has had, in MB.
+func peakMB(pid int) (float64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, fmt.Errorf("read the server's memory: %w", err)
+		return 0, fmt.Errorf("read a process's memory: %w", err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
@@ -151,7 +154,7 @@ func (p *process) peakMB() (float64, error) {
 			return kb * 1024 / 1e6, err
 		}
 	}
-	return 0, errors.New("read the server's memory: no VmHWM")
+	return 0, errors.New("read a process's memory: no VmHWM")
 }
 
 // waitEntries waits until the picker's index holds n blocks.

@@ -30,6 +30,7 @@ func (m *machine) attr(obj Value, name string, own *members) (Value, *Error) {
 	case KindString, KindList, KindNone:
 		v, _ := own.get(obj, name)
 		return v, nil
+	default:
 	}
 	return Undefined, refused("attribute " + name + " of a number or a function")
 }
@@ -56,6 +57,7 @@ func (o *members) of(v Value) method {
 		}
 	case KindDict:
 		return o.dict
+	default:
 	}
 	return nil
 }
@@ -104,6 +106,7 @@ func (m *machine) item(obj, key Value) (Value, *Error) {
 		if key.intLike() {
 			return m.char(obj.str(), key.int())
 		}
+	default:
 	}
 	if key.kind != KindString {
 		return Undefined, nil
@@ -317,6 +320,7 @@ func (m *machine) size(v Value) (int, *Error) {
 		}
 	case KindLoop:
 		return len(v.loop().items), nil
+	default:
 	}
 	return 0, raised("the length of something without one")
 }

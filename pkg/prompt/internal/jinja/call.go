@@ -62,13 +62,10 @@ func (b *bound) need(n int) *Error {
 	return nil
 }
 
-// arguments evaluates arguments, behind a first one when there is one. The
-// caller calls m.drop with the length of the stack from before.
-func (m *machine) arguments(a *callArgs, first *Value, out *args) *Error {
+// arguments evaluates arguments onto the stack. The caller calls m.drop with the
+// length of the stack from before.
+func (m *machine) arguments(a *callArgs, out *args) *Error {
 	base := len(m.stack)
-	if first != nil {
-		m.stack = append(m.stack, *first)
-	}
 	for _, x := range a.pos {
 		v, err := x.eval(m)
 		if err != nil {
@@ -108,7 +105,7 @@ func (x *callExpr) with(m *machine, caller *fn) (Value, *Error) {
 		// A method that is called at once needs no value of its own.
 		if f := attr.own.of(obj); f != nil {
 			var a args
-			if err := m.arguments(&x.args, nil, &a); err != nil {
+			if err := m.arguments(&x.args, &a); err != nil {
 				return Undefined, err
 			}
 			return m.method(f, attr.name, obj, &a)
@@ -131,7 +128,7 @@ func (m *machine) callValue(v Value, exprs *callArgs, caller *fn) (Value, *Error
 		return Undefined, raised("something is called that is no function")
 	}
 	var a args
-	if err := m.arguments(exprs, nil, &a); err != nil {
+	if err := m.arguments(exprs, &a); err != nil {
 		return Undefined, err
 	}
 	f := v.fn()

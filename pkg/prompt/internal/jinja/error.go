@@ -12,12 +12,15 @@ const (
 	// Raised is what Python would refuse, too: raise_exception, a missing
 	// attribute, an operation on wrong types.
 	Raised
-	// LimitSteps, LimitOutput, LimitMemory and LimitDepth are the limits of
-	// [Limits]; LimitTime is Limits.Check.
+	// LimitSteps is Limits.Steps.
 	LimitSteps
+	// LimitOutput is Limits.Output.
 	LimitOutput
+	// LimitMemory is Limits.Memory.
 	LimitMemory
+	// LimitDepth is how deep macros may call each other, and values may nest.
 	LimitDepth
+	// LimitTime is Limits.Check.
 	LimitTime
 )
 

@@ -218,7 +218,7 @@ func (x *filterExpr) eval(m *machine) (Value, *Error) {
 	base := len(m.stack)
 	defer m.drop(base)
 	var a args
-	if err := m.arguments(&x.args, nil, &a); err != nil {
+	if err := m.arguments(&x.args, &a); err != nil {
 		return Undefined, err
 	}
 	return x.f(m, v, &a)
@@ -235,7 +235,7 @@ func (x *testExpr) eval(m *machine) (Value, *Error) {
 	base := len(m.stack)
 	defer m.drop(base)
 	var a args
-	if err := m.arguments(&x.args, nil, &a); err != nil {
+	if err := m.arguments(&x.args, &a); err != nil {
 		return Undefined, err
 	}
 	ok, err := x.f(m, v, &a)

@@ -288,6 +288,7 @@ func pairsOf(m *machine, v Value, a *args) (Value, *Error) {
 			return Undefined, err
 		}
 		return newShape(items, shapeIter), none(a)
+	default:
 	}
 	return Undefined, raised("items of something that is no mapping")
 }

@@ -98,6 +98,7 @@ func toFloat(_ *machine, v Value, a *args) (Value, *Error) {
 		if err != nil || ok {
 			return Float(f), err
 		}
+	default:
 	}
 	return def, nil
 }

@@ -19,6 +19,7 @@ func (m *machine) format(a, b Value) (Value, *Error) {
 			vals = l.Items
 		case shapeList, shapeRange:
 			counted = false
+		default:
 		}
 	}
 	s, start := a.str(), len(m.out)

@@ -140,7 +140,8 @@ func unescape(s string) (string, bool) {
 			b.WriteString(text)
 			continue
 		}
-		digits, base := 0, 16
+		var digits int
+		base := 16
 		switch {
 		case c == 'x':
 			digits = 2
@@ -150,7 +151,7 @@ func unescape(s string) (string, bool) {
 			digits = 8
 		case c >= '0' && c <= '7':
 			i--
-			for digits, base = 0, 8; digits < 3 && i+digits < len(s) && s[i+digits]-'0' < 8; digits++ {
+			for base = 8; digits < 3 && i+digits < len(s) && s[i+digits]-'0' < 8; digits++ {
 			}
 		case c == 'N':
 			return "", false

@@ -91,6 +91,7 @@ func isIterable(v Value) bool {
 	switch v.kind {
 	case KindUndefined, KindString, KindList, KindDict, KindLoop:
 		return true
+	default:
 	}
 	return false
 }
@@ -102,6 +103,7 @@ func isSequence(v Value) bool {
 		return true
 	case KindList:
 		return v.list().shape != shapeView && v.list().shape != shapeIter
+	default:
 	}
 	return false
 }
@@ -138,6 +140,7 @@ func sameAs(_ *machine, v Value, a *args) (bool, *Error) {
 		return true, nil
 	case KindBool:
 		return v.num == other.num, nil
+	default:
 	}
 	return v.ref == other.ref, nil
 }

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"unicode"
 	"unicode/utf8"
@@ -23,6 +24,7 @@ func (m *machine) text(v Value) (string, *Error) {
 		return "False", nil
 	case KindInt:
 		return strconv.FormatInt(v.int(), 10), nil
+	default:
 	}
 	buf, err := m.appendRepr(nil, v, maxNesting)
 	if err == nil {
@@ -55,6 +57,7 @@ func (m *machine) appendRepr(dst []byte, v Value, depth int) ([]byte, *Error) {
 		return m.appendReprDict(dst, v.dict(), depth)
 	case KindNamespace, KindFunc, KindLoop:
 		return dst, refused("a namespace or a function is printed")
+	default:
 	}
 	s, err := m.text(v)
 	return append(dst, s...), err
@@ -70,6 +73,7 @@ func (m *machine) appendReprList(dst []byte, l *List, depth int) ([]byte, *Error
 		}
 	case shapeView, shapeRange, shapeIter:
 		return dst, refused("a generator, a range or the keys of a dict are printed")
+	default:
 	}
 	dst = append(dst, begin...)
 	for i, item := range l.Items {
@@ -187,10 +191,8 @@ func appendFloat(dst []byte, f float64, inf, nan string) []byte {
 	}
 	start := len(dst)
 	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
-	for _, c := range dst[start:] {
-		if c == '.' {
-			return dst
-		}
+	if slices.Contains(dst[start:], '.') {
+		return dst
 	}
 	return append(dst, ".0"...)
 }

@@ -188,6 +188,7 @@ func (w *jsonWriter) name(key Value) *Error {
 		}
 		w.out = append(w.out, '"')
 		return nil
+	default:
 	}
 	return raised("tojson of a key that JSON does not know")
 }
@@ -197,7 +198,8 @@ func (w *jsonWriter) text(s string) *Error {
 	if err := w.m.work(len(s)); err != nil {
 		return err
 	}
-	out := append(w.out, '"')
+	w.out = append(w.out, '"')
+	out := w.out
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]

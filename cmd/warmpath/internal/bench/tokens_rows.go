@@ -1,0 +1,194 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// TokenRow is one case of the benchmark of prompts to tokens. What a case does not
+// measure is left out.
+type TokenRow struct {
+	Case       string  `json:"case"`
+	Tokenizer  string  `json:"tokenizer"`
+	Text       string  `json:"text"`
+	Tokens     int     `json:"tokens"`
+	TokensPerS float64 `json:"tokens_per_s"`
+	US         float64 `json:"us"` // CPU time of one call
+	// RatioToHF is how many times as long Hugging Face tokenizers took, with
+	// the same text in the same run. hack/oracle/compare.py fills it in.
+	RatioToHF float64 `json:"ratio_to_hf,omitempty"`
+
+	Bytes  int     `json:"bytes,omitempty"`   // of the text or the body
+	MaxUS  float64 `json:"max_us,omitempty"`  // the slowest of several different calls
+	Allocs float64 `json:"allocs,omitempty"`  // of one call
+	HeapMB float64 `json:"heap_mb,omitempty"` // live after loading, with nothing else loaded
+	RSSMB  float64 `json:"rss_mb,omitempty"`  // what loading added to the process's memory
+	PeakMB float64 `json:"peak_mb,omitempty"` // the most that the process ever had
+
+	HFUS     float64 `json:"hf_us,omitempty"`      // compare.py: the time of encode
+	HFFastUS float64 `json:"hf_fast_us,omitempty"` // compare.py: the time of encode_batch_fast
+}
+
+// speed notes how long one call took.
+func (r *TokenRow) speed(callUS float64) {
+	r.US = callUS
+	if callUS > 0 {
+		r.TokensPerS = float64(r.Tokens) / callUS * 1e6
+	}
+}
+
+// tokenFigures are the fields that vary from round to round.
+func (r *TokenRow) tokenFigures() []*float64 {
+	return []*float64{&r.TokensPerS, &r.US, &r.RatioToHF, &r.MaxUS, &r.Allocs, &r.HeapMB, &r.RSSMB, &r.PeakMB, &r.HFUS, &r.HFFastUS}
+}
+
+// tokenMedians takes the median of each figure over rounds of the same cases.
+func tokenMedians(rounds [][]TokenRow) []TokenRow {
+	out := slices.Clone(rounds[0])
+	for i := range out {
+		for f, figure := range out[i].tokenFigures() {
+			var values []float64
+			for _, r := range rounds {
+				values = append(values, *r[i].tokenFigures()[f])
+			}
+			slices.Sort(values)
+			*figure = values[len(values)/2]
+		}
+	}
+	return out
+}
+
+// tokenTarget is what a case must reach. Zero asks for nothing.
+type tokenTarget struct {
+	prefix string  // of the case
+	ratio  float64 // at least, to Hugging Face
+	us     float64 // at most
+	rss    float64 // at most, MB, for vocabularies of up to mostTokens
+}
+
+const mostTokens = 160_000
+
+var tokenTargets = []tokenTarget{
+	{prefix: "encode-10k", ratio: 10},
+	{prefix: "encode-100k", ratio: 10},
+	{prefix: "conversation-20-turns", us: 200},
+	{prefix: "body-128k-cold", us: 8000},
+	{prefix: "body-128k-warm", us: 300},
+	{prefix: "load", us: 1e6, rss: 60},
+}
+
+// tokenBar says what a row must reach, and by how much it is missed if it is.
+func tokenBar(r *TokenRow) string {
+	for _, t := range tokenTargets {
+		if t.prefix == r.Case {
+			return t.judge(r)
+		}
+	}
+	return "-"
+}
+
+func (t *tokenTarget) judge(r *TokenRow) string {
+	if r.Case == "load" && r.Tokens > mostTokens {
+		return "-" // the bar is for a smaller vocabulary
+	}
+	var asked, missed []string
+	ask := func(limit, got float64, text string, least bool) {
+		if limit == 0 || got == 0 {
+			return
+		}
+		asked = append(asked, fmt.Sprintf(text, limit))
+		if over := got / limit; least && over < 1 || !least && over > 1 {
+			missed = append(missed, fmt.Sprintf("%.2f of it", over))
+		}
+	}
+	ask(t.ratio, r.RatioToHF, "%gx HF", true)
+	ask(t.us, r.US, "%g us", false)
+	ask(t.rss, r.RSSMB, "%g MB", false)
+	switch {
+	case len(asked) == 0:
+		return "-"
+	case len(missed) > 0:
+		return strings.Join(asked, ", ") + ": MISSED, " + strings.Join(missed, ", ")
+	}
+	return strings.Join(asked, ", ")
+}
+
+// tokenColumn is a column of the table.
+type tokenColumn struct {
+	title string
+	text  func(*TokenRow) string
+}
+
+func tokenNumber(title string, unit float64, digits int, value func(*TokenRow) float64) tokenColumn {
+	return tokenColumn{title, func(r *TokenRow) string {
+		v := value(r)
+		if v == 0 {
+			return "-"
+		}
+		return strconv.FormatFloat(v/unit, 'f', digits, 64)
+	}}
+}
+
+var tokenColumns = []tokenColumn{
+	{"case", func(r *TokenRow) string { return r.Case }},
+	{"tokenizer", func(r *TokenRow) string { return r.Tokenizer }},
+	{"text", func(r *TokenRow) string { return r.Text }},
+	{"tokens", func(r *TokenRow) string { return strconv.Itoa(r.Tokens) }},
+	tokenNumber("M tokens/s", 1e6, 2, func(r *TokenRow) float64 { return r.TokensPerS }),
+	tokenNumber("us", 1, 0, func(r *TokenRow) float64 { return r.US }),
+	tokenNumber("longest us", 1, 0, func(r *TokenRow) float64 { return r.MaxUS }),
+	tokenNumber("HF us", 1, 0, func(r *TokenRow) float64 { return r.HFUS }),
+	tokenNumber("times HF", 1, 1, func(r *TokenRow) float64 { return r.RatioToHF }),
+	tokenNumber("allocations", 1, 0, func(r *TokenRow) float64 { return r.Allocs }),
+	tokenNumber("heap MB", 1, 1, func(r *TokenRow) float64 { return r.HeapMB }),
+	tokenNumber("resident MB", 1, 1, func(r *TokenRow) float64 { return r.RSSMB }),
+	tokenNumber("peak MB", 1, 1, func(r *TokenRow) float64 { return r.PeakMB }),
+	{"bar", tokenBar},
+}
+
+// writeTokenRows writes the result in one of its forms.
+func writeTokenRows(w io.Writer, form Output, rows []TokenRow) error {
+	switch form {
+	case JSON:
+		return json.NewEncoder(w).Encode(map[string]any{"rows": rows})
+	case Markdown:
+		return tokenLines(w, rows, "| ", " | ", " |\n", true)
+	case Table:
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if err := tokenLines(t, rows, "", "\t", "\t\n", false); err != nil {
+		return err
+	}
+	return t.Flush()
+}
+
+// tokenLines writes a title line, a rule where it is asked for, and all rows.
+func tokenLines(w io.Writer, rows []TokenRow, before, between, after string, rule bool) error {
+	var b strings.Builder
+	line := func(text func(tokenColumn) string) {
+		cells := make([]string, 0, len(tokenColumns))
+		for _, c := range tokenColumns {
+			cells = append(cells, text(c))
+		}
+		b.WriteString(before + strings.Join(cells, between) + after)
+	}
+	line(func(c tokenColumn) string { return c.title })
+	if rule {
+		line(func(c tokenColumn) string {
+			if c.title == "case" || c.title == "tokenizer" || c.title == "text" || c.title == "bar" {
+				return "---"
+			}
+			return "---:"
+		})
+	}
+	for i := range rows {
+		line(func(c tokenColumn) string { return c.text(&rows[i]) })
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,172 @@
+package app
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/internal/testmodels"
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/modelfiles"
+	"github.com/warmpath/warmpath/pkg/parity"
+	"github.com/warmpath/warmpath/pkg/prompt/chat"
+)
+
+// card writes the model card of a worker that serves the files of a folder.
+func card(t *testing.T, path, url, dir string) {
+	t.Helper()
+	file := func(name string) map[string]any {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := blake3.Sum256(data)
+		return map[string]any{"path": url + "/" + name, "checksum": "blake3:" + hex.EncodeToString(sum[:]), "size": len(data)}
+	}
+	data, err := json.Marshal(map[string]any{"card_json": map[string]any{
+		"display_name":     "m",
+		"tokenizer":        map[string]any{"hf_tokenizer_json": file("tokenizer.json")},
+		"prompt_formatter": map[string]any{"hf_tokenizer_config_json": file("tokenizer_config.json")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWorkerServesItsFiles: the cards of workers lead to the files, and to a
+// model that prompts can be encoded with. A card that is missing, or a worker
+// that is gone, leaves it to the others.
+func TestWorkerServesItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	testmodels.WriteSmall(t, dir, testmodels.ChatML)
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(server.Close)
+	spec := &v1alpha1.DynamoSourceSpec{CardFiles: []string{filepath.Join(dir, "absent.json"), filepath.Join(dir, "a.json")}}
+	source := &cardSource{spec}
+	if _, err := source.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "absent.json") || !strings.Contains(err.Error(), "a.json") {
+		t.Errorf("without any card: %v", err)
+	}
+	card(t, spec.CardFiles[1], server.URL, dir)
+	files, err := source.Fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !files.Verified {
+		t.Error("the files are not verified")
+	}
+	policy := &v1alpha1.RoutingPolicySpec{}
+	policy.Tokenizer.InProcess.Source.Dynamo = spec
+	policy.Default()
+	b, err := newBuilder(policy, block.Layout{Size: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := b.build(files)
+	if err != nil || m.noChats != nil || m.gate.Special() {
+		t.Errorf("%v, %+v", err, m)
+	}
+	// Another file than the worker has is refused.
+	testmodels.WriteSmall(t, dir, testmodels.ChatML+"!")
+	if _, err := source.Fetch(t.Context()); modelfiles.CodeOf(err) == "" {
+		t.Errorf("other files: %v", err)
+	}
+}
+
+// TestBuilderOptions: what is configured is what the template is run with.
+func TestBuilderOptions(t *testing.T) {
+	yes, no := true, false
+	type set func(p *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec)
+	for _, tc := range []struct {
+		name    string
+		set     set
+		want    chat.Options
+		usual   bool
+		special parity.Special
+	}{
+		{"default", func(*v1alpha1.RoutingPolicySpec, *v1alpha1.InProcessSpec) {}, chat.Options{}, true, parity.SpecialAuto},
+		{
+			"handoff to Dynamo", func(p *v1alpha1.RoutingPolicySpec, _ *v1alpha1.InProcessSpec) {
+				p.Handoff.Preset = v1alpha1.HandoffDynamo
+			},
+			chat.Options{Style: chat.Dynamo, DropTools: true},
+			false, parity.SpecialAuto,
+		},
+		{"vLLM in spite of it", func(p *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
+			p.Handoff.Preset, s.Engine = v1alpha1.HandoffDynamo, v1alpha1.EngineVLLM
+		}, chat.Options{}, true, parity.SpecialAuto},
+		{"Dynamo that keeps tools", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
+			s.Engine, s.ChatTemplate.DropTools, s.AddSpecialTokens = v1alpha1.EngineDynamo, &no, v1alpha1.SpecialAlways
+		}, chat.Options{Style: chat.Dynamo}, true, parity.SpecialAlways},
+		{"flags of vLLM", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
+			s.ChatTemplate = v1alpha1.ChatTemplateSpec{Kwargs: `{"a":1}`, ContentFormat: v1alpha1.ContentOpenAI, DropTools: &yes}
+			s.AddSpecialTokens = v1alpha1.SpecialNever
+		}, chat.Options{Kwargs: []byte(`{"a":1}`), Format: chat.FormatParts, DropTools: true}, false, parity.SpecialNever},
+		{
+			"strings", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
+				s.ChatTemplate.ContentFormat = v1alpha1.ContentString
+			},
+			chat.Options{Format: chat.FormatText},
+			true, parity.SpecialAuto,
+		},
+	} {
+		policy := &v1alpha1.RoutingPolicySpec{}
+		policy.Tokenizer.InProcess.Source.Directory = &v1alpha1.DirectorySourceSpec{Path: "."}
+		tc.set(policy, &policy.Tokenizer.InProcess)
+		policy.Default()
+		p, err := configureInProcess(policy, block.Layout{Size: 4}, &fakeEngines{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := newBuilder(policy, block.Layout{Size: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits := b.options.Limits
+		if limits.Output != 64<<20 || limits.Messages != 10_000 || limits.Watch == nil || !limits.Watch()() {
+			t.Errorf("%s: limits %+v", tc.name, limits)
+		}
+		b.options.Limits = chat.Limits{}
+		if len(tc.want.Kwargs) == 0 {
+			tc.want.Kwargs = []byte{}
+		}
+		if !reflect.DeepEqual(b.options, tc.want) || b.usual != tc.usual || p.cfg.Special != tc.special {
+			t.Errorf("%s: %+v, usual %v, special %v", tc.name, b.options, b.usual, p.cfg.Special)
+		}
+	}
+}
+
+// TestUnsupportedTemplate keeps chats out, and nothing else.
+func TestUnsupportedTemplate(t *testing.T) {
+	for _, tc := range []struct{ template, reason, says string }{
+		{"{% nonsense %}", "unsupported_template", "nonsense"},
+		{"", "no_template", "no chat template"},
+	} {
+		dir := t.TempDir()
+		testmodels.WriteSmall(t, dir, tc.template)
+		r := start(t, strings.Replace(inProcessSpec(dir, ", policy: \"Off\""), "sampleEvery: 1", "sampleEvery: 0", 1), aggregated)
+		r.waitReady(t)
+		r.ask(t, completions, `{"model":"m","prompt":"hello there"}`)
+		if got := r.metric(t, source("in_process")); got != 1 {
+			t.Errorf("%v completions in process, want 1", got)
+		}
+		if r.log.count("chats cannot be rendered in process") != 1 || r.log.count(tc.says) != 1 {
+			t.Errorf("log:\n%s", r.log)
+		}
+		r.ask(t, chatPath, chatBody("hello", ""))
+		if got := r.tokenizer.inProcess.refused.all(); len(got) != 1 || got[tc.reason] != 1 {
+			t.Errorf("refused %v, want %q", got, tc.reason)
+		}
+	}
+}
