@@ -2,9 +2,13 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/warmpath/warmpath/internal/testmodels"
 )
 
 // Which tokens end at a safe split point.
@@ -85,5 +89,28 @@ func TestTokenSetCandidate(t *testing.T) {
 				t.Fatalf("%q from %d: %d, want %d", keys, from, got, want)
 			}
 		}
+	}
+}
+
+// Text without any token is to be passed over at more than 1 GB/s.
+func BenchmarkFindNone(b *testing.B) {
+	text := strings.Repeat("How many tokens are there in a line of text like this one? \u201cNone\u201d, he said. ", 5000) // Gemma has tokens for line ends
+	for _, name := range testmodels.Names() {
+		data, err := os.ReadFile(filepath.Join(testmodels.Dir(b, name), "tokenizer.json"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		tok, err := Load(data)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				if f, ok := tok.added.find(text, 0, 0); ok {
+					b.Fatal(f)
+				}
+			}
+		})
 	}
 }

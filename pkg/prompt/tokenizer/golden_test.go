@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -15,17 +16,37 @@ import (
 // loaded keeps the real tokenizers, which several tests need.
 var loaded sync.Map
 
+// realModel is a real tokenizer and the bytes of heap that it holds.
+type realModel struct {
+	*tokenizer.Tokenizer
+	held int64
+}
+
 func model(tb testing.TB, name string) *tokenizer.Tokenizer {
 	tb.Helper()
-	if t, ok := loaded.Load(name); ok {
-		return t.(*tokenizer.Tokenizer)
+	return load(tb, name).Tokenizer
+}
+
+func load(tb testing.TB, name string) realModel {
+	tb.Helper()
+	if m, ok := loaded.Load(name); ok {
+		return m.(realModel)
 	}
-	t, err := tokenizer.Load(modelFile(tb, name, "tokenizer.json"))
+	before := heap()
+	tok, err := tokenizer.Load(modelFile(tb, name, "tokenizer.json"))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	loaded.Store(name, t)
-	return t
+	m := realModel{tok, heap() - before}
+	loaded.Store(name, m)
+	return m
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func modelFile(tb testing.TB, name, file string) []byte {

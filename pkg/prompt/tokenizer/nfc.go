@@ -50,9 +50,8 @@ func (n nfc) isInert(r rune) bool {
 func (n nfc) apply(text string, buf []byte) (string, []byte) {
 	done, last := 0, 0 // last: the start of the character before i
 	for i := 0; i < len(text); {
-		if text[i] < utf8.RuneSelf {
-			last = i
-			i++
+		if next, before := n.passInert(text, i); next > i {
+			i, last = next, before
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -76,6 +75,34 @@ func (n nfc) apply(text string, buf []byte) (string, []byte) {
 	}
 	buf = append(buf, text[done:]...)
 	return view(buf), buf
+}
+
+// passInert passes over characters that are seen to be inert at a glance. It
+// returns where it stopped and the start of the last character before that.
+func (n nfc) passInert(text string, i int) (next, last int) {
+	for i < len(text) {
+		switch c := text[i]; {
+		case c < utf8.RuneSelf:
+			for i+8 <= len(text) {
+				t := text[i : i+8]
+				if t[0]|t[1]|t[2]|t[3]|t[4]|t[5]|t[6]|t[7] >= utf8.RuneSelf {
+					break
+				}
+				i += 8
+			}
+			for i < len(text) && text[i] < utf8.RuneSelf {
+				i++
+			}
+			last = i - 1
+		case c>>4 == 0xE && n.inert[int(c&0xF)<<6|int(text[i+1]&0x3F)] == ^uint64(0):
+			// Three bytes, of which the first two name 64 characters.
+			last = i
+			i += 3
+		default:
+			return i, last
+		}
+	}
+	return i, last
 }
 
 // endOfRun returns the next inert character from i on.

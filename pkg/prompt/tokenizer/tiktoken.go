@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/base64"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -79,9 +80,7 @@ func (t *Tokenizer) addSpecial(cfg TiktokenConfig, tokens [][]byte, count int) *
 		id := count + i
 		names[uint32(id)] = "<|reserved_token_" + strconv.Itoa(id) + "|>"
 	}
-	for id, name := range cfg.Special {
-		names[id] = name
-	}
+	maps.Copy(names, cfg.Special)
 	t.size = len(tokens)
 	t.added.ids = make(map[string]uint32, len(names))
 	var patterns []pattern

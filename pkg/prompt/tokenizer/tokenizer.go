@@ -236,18 +236,18 @@ func brokenPart(text string) int {
 		need = 1
 	case 0xE0 <= c && c <= 0xEF:
 		need = 2
-		if c == 0xE0 {
-			low = 0xA0
-		} else if c == 0xED {
-			high = 0x9F
-		}
 	case 0xF0 <= c && c <= 0xF4:
 		need = 3
-		if c == 0xF0 {
-			low = 0x90
-		} else if c == 0xF4 {
-			high = 0x8F
-		}
+	}
+	switch text[0] { // where the second byte is bounded
+	case 0xE0:
+		low = 0xA0
+	case 0xED:
+		high = 0x9F
+	case 0xF0:
+		low = 0x90
+	case 0xF4:
+		high = 0x8F
 	}
 	size := 1
 	for ; size <= need && size < len(text) && low <= text[size] && text[size] <= high; size++ {

@@ -3,7 +3,6 @@ package tokenizer_test
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,21 +12,13 @@ import (
 	"github.com/warmpath/warmpath/pkg/prompt/tokenizer"
 )
 
-func TestAppendDoesNotAllocate(t *testing.T) {
-	texts := benchTexts(t)
-	for _, name := range testmodels.Names() {
-		tok := model(t, name)
-		for _, text := range texts {
-			text.text = text.text[:strings.LastIndexByte(text.text[:20_000], '\n')]
-			if name == "qwen3" {
-				text.text += "cafe\u0301 and \xff" // rewritten on the way
-			}
-			ids := tok.Append(nil, text.text, true)
-			if n := testing.AllocsPerRun(20, func() { ids = tok.Append(ids[:0], text.text, true) }); n != 0 {
-				t.Errorf("%s, %s: %v allocations", name, text.name, n)
-			}
-			if n := testing.AllocsPerRun(20, func() { ids, _ = tok.AppendSegment(ids[:0], text.text, 0) }); n != 0 {
-				t.Errorf("%s, %s in segments: %v allocations", name, text.name, n)
+func TestEncodeDoesNotAllocate(t *testing.T) {
+	for _, text := range benchTexts(t) {
+		// The end is rewritten on the way.
+		text := text.text[:20_000] + "cafe\u0301 \xff\u1112\u1161\u11ab <|im_end|><｜User｜>\n\n<bos>"
+		for _, name := range testmodels.Names() {
+			if n := tokenizer.EncodeAllocs(model(t, name), text); n != 0 {
+				t.Errorf("%s: %v allocations", name, n)
 			}
 		}
 	}
@@ -55,29 +46,12 @@ func TestAppendConcurrently(t *testing.T) {
 // A vocabulary of 150,000 tokens is to take less than 60 MB; all five take less.
 func TestMemory(t *testing.T) {
 	for _, name := range testmodels.Names() {
-		data := modelFile(t, name, "tokenizer.json")
-		before := heap()
-		tok, err := tokenizer.Load(data)
-		if err != nil {
-			t.Fatal(err)
+		m := load(t, name)
+		t.Logf("%s: %d tokens, %.1f MB", name, m.VocabSize(), float64(m.held)/1e6)
+		if m.held > 40e6 {
+			t.Errorf("%s: %d bytes are held", name, m.held)
 		}
-		tok.Append(nil, "warm", true)
-		held := heap() - before
-		t.Logf("%s: %d tokens, %.1f MB", name, tok.VocabSize(), float64(held)/1e6)
-		if held > 40e6 {
-			t.Errorf("%s: %d bytes are held", name, held)
-		}
-		runtime.KeepAlive(tok)
-		runtime.KeepAlive(data)
 	}
-}
-
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC() // pools need two
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // The ids of segments end where a caller needs to know that they do.
@@ -116,12 +90,12 @@ func TestSegmentEnds(t *testing.T) {
 func TestSegmentsOfManyTokens(t *testing.T) {
 	for name, unit := range map[string]string{"deepseek_v3": "<｜User｜>", "qwen3": "<|im_end|>", "gemma3": "<unused7>", "llama3_1": "<|eot_id|>", "gptoss": "<|end|>"} {
 		tok := model(t, name)
-		text := strings.Repeat(unit, 200_000)
+		text := strings.Repeat(unit, 50_000)
 		ids, n := []uint32(nil), 0
 		for at := 0; at < len(text); n++ {
 			ids, at = tok.AppendSegment(ids, text, at)
 		}
-		if n != 200_000 || len(ids) != n {
+		if n != 50_000 || len(ids) != n {
 			t.Errorf("%s: %d segments, %d ids", name, n, len(ids))
 		}
 	}
@@ -172,20 +146,20 @@ func TestAddedIDs(t *testing.T) {
 	added := func(id int, content string) token {
 		return token{"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false}
 	}
-	load := func(vocab map[string]int, tokens ...token) (*tokenizer.Tokenizer, error) {
+	made := func(vocab map[string]int, tokens ...token) (*tokenizer.Tokenizer, error) {
 		file, err := json.Marshal(token{"added_tokens": tokens, "model": token{"type": "BPE", "vocab": vocab, "merges": []string{}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return tokenizer.Load(file)
 	}
-	tok, err := load(map[string]int{"a": 0, "b": 1, "<s>": 2}, added(9, "<x>"), added(0, "<s>"), added(5, "<y>"), added(5, "<y>"))
+	tok, err := made(map[string]int{"a": 0, "b": 1, "<s>": 2}, added(9, "<x>"), added(0, "<s>"), added(5, "<y>"), added(5, "<y>"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(tok.Append(nil, "a<x>b<s><y>", false), tok.VocabSize()); got != "[0 3 1 2 4] 5" {
 		t.Error(got)
 	}
-	_, err = load(map[string]int{"a": 0, "<s>": 2}, added(2, "<s>"), added(3, "<x>"))
+	_, err = made(map[string]int{"a": 0, "<s>": 2}, added(2, "<s>"), added(3, "<x>"))
 	checkRefusal(t, "holes", err, "two tokens get the id 2, because the vocabulary has holes")
 }

@@ -92,7 +92,7 @@ func (m *Model) derive(spec *Spec, list []merge) (closed []bool) {
 		m.tails[id].size = uint32(len(token))
 		closed[id] = m.isSymbol(token)
 	}
-	m.touching = newTouching(m.chars)
+	m.touching = newTouching()
 	m.pairs = newPairTable(min(len(list), len(spec.Tokens)))
 	for _, at := range m.bySize(list) {
 		c := &list[at]

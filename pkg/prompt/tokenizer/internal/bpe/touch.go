@@ -1,12 +1,14 @@
 package bpe
 
-// touching knows which symbols stand side by side inside some closed token.
+// touching knows which characters stand side by side inside some closed token.
 // Where two that never do meet, nothing merges across, whatever the tokens are:
-// most boundaries between words of a long text are such. Characters share
-// classes, so only "never" is certain.
+// most boundaries in a text are such. Characters share classes, so only "never"
+// is certain.
 type touching struct {
-	chars bool
-	pairs []uint64 // bits by class of the left symbol, then of the right one
+	chars []uint64 // bits by class of the left character, then of the right one
+	// bytes has what classes cannot tell, as bits by the bytes on both sides: a
+	// boundary inside a character, or a token that has too little of one.
+	bytes []uint64
 }
 
 const (
@@ -15,54 +17,65 @@ const (
 	ascii = 128
 )
 
-func newTouching(chars bool) touching {
-	return touching{chars: chars, pairs: make([]uint64, 1<<(2*classBits)/64)}
+func newTouching() touching {
+	return touching{chars: make([]uint64, 1<<(2*classBits)/64), bytes: make([]uint64, 256*256/64)}
 }
 
 // add notes the neighbours at a place inside a token.
 func (t *touching) add(token []byte, pos int) {
 	from := max(pos-2, 0) // no further than a class looks
-	at := t.at(string(token[from:min(pos+4, len(token))]), pos-from)
-	t.pairs[at/64] |= 1 << (at % 64)
+	text := string(token[from:min(pos+4, len(token))])
+	pos -= from
+	if at, ok := classesAt(text, pos); ok {
+		t.chars[at/64] |= 1 << (at % 64)
+		return
+	}
+	at := bytesAt(text, pos)
+	t.bytes[at/64] |= 1 << (at % 64)
 }
 
-// may reports whether the symbols before and after a place inside text can be
+// may reports whether what is before and after a place inside text can be
 // neighbours in a token.
 func (t *touching) may(text string, pos int) bool {
-	at := t.at(text, pos)
-	return t.pairs[at/64]>>(at%64)&1 != 0
+	if at := bytesAt(text, pos); t.bytes[at/64]>>(at%64)&1 != 0 {
+		return true
+	}
+	at, ok := classesAt(text, pos)
+	return ok && t.chars[at/64]>>(at%64)&1 != 0
 }
 
-func (t *touching) at(text string, pos int) uint32 {
-	return t.before(text, pos)<<classBits | t.after(text, pos)
+func bytesAt(text string, pos int) uint32 {
+	return uint32(text[pos-1])<<8 | uint32(text[pos])
 }
 
-// before is the class of the symbol that ends at pos.
-func (t *touching) before(text string, pos int) uint32 {
-	b := text[pos-1]
-	if !t.chars || b < ascii || pos < 2 {
-		return uint32(b)
+// classesAt returns the classes of the characters on both sides of a place. It
+// looks only at what is part of these, so a token and a text that it is part of
+// get the same, or the token has too little of a character and gets none.
+func classesAt(text string, pos int) (at uint32, ok bool) {
+	left, right := uint32(text[pos-1]), uint32(text[pos])
+	if left >= ascii {
+		if pos < 2 {
+			return 0, false
+		}
+		left = classOf(text[pos-2], text[pos-1])
 	}
-	return classOf(text[pos-2], b)
-}
-
-// after is the class of the symbol that starts at pos.
-func (t *touching) after(text string, pos int) uint32 {
-	b := text[pos]
-	if !t.chars || b < ascii {
-		return uint32(b)
+	if right >= ascii {
+		if right < 0xC0 {
+			return 0, false // inside a character
+		}
+		last := pos + 1
+		if right >= 0xE0 {
+			last++
+		}
+		if right >= 0xF0 {
+			last++
+		}
+		if last >= len(text) {
+			return 0, false
+		}
+		right = classOf(text[last-1], text[last])
 	}
-	last := pos + 1
-	if b >= 0xE0 {
-		last++
-	}
-	if b >= 0xF0 {
-		last++
-	}
-	if last >= len(text) {
-		return uint32(b)
-	}
-	return classOf(text[last-1], text[last])
+	return left<<classBits | right, true
 }
 
 // classOf is the class of a character by its last two bytes, from ascii up.
