@@ -21,7 +21,7 @@ import (
 type memo struct {
 	layout block.Layout
 	random uint64 // seed of all keys, so that nobody can aim at a collision
-	least  int    // bytes from one cut to the next, at least
+	first  int    // bytes to the first cut, at least
 	marks  *marks
 	shards []shard
 	mask   uint64
@@ -38,6 +38,10 @@ const (
 	// cutPerBlock are the fewest bytes of a node per token of a block. With
 	// large blocks, the tokens of an unfinished block take most of a node.
 	cutPerBlock = 8
+	// cutShare says that a node covers at least this share of the text before
+	// it, so that no prompt can fill the memo with small nodes: 10 MB make some
+	// 1,500.
+	cutShare = 256
 
 	shardBudget = 1 << 20 // bytes of a shard, about, until there are maxShards
 	maxShards   = 32
@@ -52,7 +56,7 @@ func newMemo(layout block.Layout, budget int64, random uint64) *memo {
 	m := &memo{
 		layout: layout,
 		random: random,
-		least:  max(minCut, cutPerBlock*layout.Size),
+		first:  max(minCut, cutPerBlock*layout.Size),
 		marks:  newMarks(),
 		shards: make([]shard, n),
 		mask:   uint64(n - 1),
@@ -64,6 +68,9 @@ func newMemo(layout block.Layout, budget int64, random uint64) *memo {
 	}
 	return m
 }
+
+// least is how many bytes there are at least from a cut to the next.
+func (m *memo) least(cut int) int { return max(m.first, cut/cutShare) }
 
 func (m *memo) shard(k key) *shard { return &m.shards[k.Hi&m.mask] }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,5 +127,23 @@ func TestRecordedRequests(t *testing.T) {
 	}
 	if s := e.Stats(); s.Hits < 9 {
 		t.Errorf("%+v", s)
+	}
+}
+
+func TestOnePromptMakesFewNodes(t *testing.T) {
+	e := loadModel(t, "qwen3").encoder(t, 64<<20)
+	var r encoder.Result
+	text := strings.Repeat("<|im_start|>x", 1<<20/13)
+	p := chat.Prompt{Text: text, Usable: len(text)}
+	for _, known := range []bool{false, true} {
+		if err := e.EncodeText(&r, p, 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.ReusedBytes > len(text)-len(text)/200; got != known {
+			t.Errorf("%d bytes reused of %d", r.ReusedBytes, len(text))
+		}
+	}
+	if n := e.Stats().Nodes; n < 500 || n > 1000 {
+		t.Errorf("%d nodes for %d bytes", n, len(text))
 	}
 }

@@ -80,7 +80,7 @@ func (j *job) compute() error {
 			break
 		}
 		j.pos = end
-		if m := j.e.memo; m != nil && end-tried >= m.least && len(ids) > before {
+		if m := j.e.memo; m != nil && end-tried >= m.least(j.cut) && len(ids) > before {
 			tried = end
 			if mark := m.marks.of(j.text, end, ids[len(ids)-1]); mark != 0 {
 				j.note(mark, end)

@@ -18,7 +18,7 @@ func (j *job) recall() (done bool) {
 	table := m.marks.now.Load()
 	for j.pos < j.usable {
 		rest := j.text[j.pos:j.usable]
-		end := table.cut(rest, m.least, j.hints)
+		end := table.cut(rest, m.least(j.pos), j.hints)
 		if end < 0 || !j.load(m.child(j.node, rest[:end], false)) {
 			if j.whole && j.hints&endHint != 0 {
 				done = j.load(m.child(j.node, rest, true))
