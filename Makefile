@@ -16,8 +16,8 @@ LDFLAGS ?= -s -w -X github.com/warmpath/warmpath/pkg/telemetry.version=$(VERSION
 TEST_TIMEOUT ?= 20m
 RACE_COUNT ?= 50
 # Packages whose state is shared between goroutines.
-RACE_PACKAGES ?= ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/extproc/... ./pkg/eventplane/... ./pkg/render/... ./pkg/discovery/... ./pkg/app/... ./pkg/recovery/... ./pkg/simengine/...
-BENCH_PACKAGES ?= ./pkg/block/... ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/prompt/... ./pkg/kvevent/... ./pkg/eventplane/... ./pkg/extproc/...
+RACE_PACKAGES ?= ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/extproc/... ./pkg/eventplane/... ./pkg/render/... ./pkg/discovery/... ./pkg/app/... ./pkg/recovery/... ./pkg/simengine/... ./pkg/parity/... ./pkg/modelfiles/... ./pkg/prompt/encoder/...
+BENCH_PACKAGES ?= ./pkg/block/... ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/prompt/... ./pkg/kvevent/... ./pkg/eventplane/... ./pkg/extproc/... ./pkg/app/...
 BENCH_COUNT ?= 6
 BENCH_ARGS ?=
 # Mooncake's conversation trace, for a replay; docs/benchmarks.md says where it is.
@@ -148,6 +148,15 @@ generate: ## Write docs/reference from the Go types.
 .PHONY: golden-tokens
 golden-tokens: ## Write the golden token ids of pkg/prompt/tokenizer from the reference tokenizers.
 	$(GO) run ./hack/oracle/run hack/oracle/golden.py pkg/prompt/tokenizer/testdata
+
+.PHONY: golden-templates
+golden-templates: ## Write the golden prompts of chat templates, and snippets, from jinja2.
+	@set -eu; \
+	dir="$$($(GO) list -m -f '{{.Dir}}' github.com/ardanlabs/jinja)/testdata/templates"; list=""; \
+	for f in "$$dir"/*.jinja; do list="$$list $$(basename "$$f" .jinja)=$$f"; done; \
+	for m in deepseek_v3 gemma3 llama3_1 qwen3; do list="$$list npm-$$m=\$$MODELS/$$m/tokenizer_config.json"; done; \
+	$(GO) run ./hack/oracle/run hack/templates/golden.py pkg/prompt/chat/testdata/requests.json pkg/prompt/chat/testdata/golden.json $$list; \
+	PYTHONHASHSEED=0 $(GO) run ./hack/oracle/run hack/templates/snippets.py pkg/prompt/internal/jinja/testdata/snippets.jsonl
 
 .PHONY: manifests
 manifests: ## Write config/schema (JSON Schemas for editors) from the Go types.

@@ -2,15 +2,17 @@
 """Writes the golden prompts of pkg/prompt/chat from the oracle: jinja2 3.1.6, set
 up as transformers does, behind what vLLM does to a request.
 
-    python3 -m venv /tmp/venv && /tmp/venv/bin/pip install jinja2==3.1.6
-    /tmp/venv/bin/python hack/templates/golden.py REQUESTS OUT NAME=FILE...
+    python3 hack/templates/golden.py REQUESTS OUT NAME=FILE...
 
+"make golden-templates" runs it with all templates. Variables of the environment
+count in a FILE.
 A FILE is a template, or a tokenizer_config.json that holds one. The result has
 for each template and request the prompt, or null where the oracle refuses it.
 """
 import copy
 import datetime
 import json
+import os
 import sys
 
 import jinja2
@@ -228,6 +230,7 @@ def main():
     result = {}
     for arg in sys.argv[3:]:
         name, path = arg.split("=", 1)
+        path = os.path.expandvars(path)
         env = environment()
         source, tokens = load(path)
         rules = content_rules(env.parse(source))

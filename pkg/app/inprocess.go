@@ -101,6 +101,13 @@ func (p *inProcess) tokenize(pr *extproc.Prompt) (reason string) {
 	return ""
 }
 
+// alone says whether engines are known to have no endpoint that tells the ids of
+// such a prompt: then none need be asked.
+func (p *inProcess) alone(pr *extproc.Prompt) bool {
+	m := p.current.Load()
+	return m != nil && p.cfg.Policy != parity.Off && m.gate.State(parity.ShapeOf(pr.Kind, pr.Scanned)) == parity.Unchecked
+}
+
 // told hears of the ids that an engine gave for a prompt that was refused here.
 // Where that was for want of knowledge, they are it.
 func (p *inProcess) told(pr *extproc.Prompt) {

@@ -1,14 +1,17 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/modelfiles"
 	"github.com/warmpath/warmpath/pkg/parity"
@@ -168,7 +171,21 @@ func TestNoEndpoint(t *testing.T) {
 				want = "unchecked"
 			}
 			l.want(t, sesame, want)
-			if l.ready() != nil || l.log.count("state=unchecked") != 1 {
+			var scanned prompt.Body
+			if err := scanned.Scan(prompt.Chat, []byte(sesame)); err != nil {
+				t.Fatal(err)
+			}
+			if !l.alone(&extproc.Prompt{Kind: prompt.Chat, Scanned: &scanned}) {
+				t.Error("engines are asked, though they cannot tell")
+			}
+			l.engines.set("a", honest("")) // it has been upgraded
+			time.Sleep(11 * time.Minute)
+			synctest.Wait()
+			l.want(t, sesame, "")
+			if l.alone(&extproc.Prompt{Kind: prompt.Chat, Scanned: &scanned}) {
+				t.Error("engines are not asked, though they can tell")
+			}
+			if l.ready() != nil || l.log.count("state=unchecked") == 0 {
 				t.Errorf("ready: %v; log:\n%s", l.ready(), l.log)
 			}
 		})
@@ -430,4 +447,44 @@ func TestWrongChains(t *testing.T) {
 			t.Errorf("%s: %d, %v; want %d, %v", name, token, same, tc.token, tc.same)
 		}
 	}
+}
+
+// TestFilesChangeUnderLoad: each prompt is that of one version or the other.
+func TestFilesChangeUnderLoad(t *testing.T) {
+	l := startLocal(t, func(c *inProcessConfig) { c.Policy, c.Sampler = parity.Off, parity.NewSampler(0, 0) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var keeping, asking sync.WaitGroup
+	keeping.Go(func() { l.keep(ctx, l.changed) })
+	t.Cleanup(func() { cancel(); keeping.Wait() })
+	eventually(t, l.log, "the first files are loaded", func() bool { return l.current.Load() != nil })
+	versions := map[int][]block.Chain{}
+	for _, end := range []string{"", "a longer end"} {
+		p := extproc.Prompt{IDs: bytesOf(sesame + end), Seed: block.NewSeed("", "")}
+		p.Hash(testLayout)
+		versions[p.Tokens] = p.Chains
+	}
+	for range 4 {
+		asking.Go(func() {
+			var scanned prompt.Body
+			if err := scanned.Scan(prompt.Chat, []byte(sesame)); err != nil {
+				t.Error(err)
+				return
+			}
+			var p extproc.Prompt
+			for range 500 {
+				p = extproc.Prompt{Kind: prompt.Chat, Body: []byte(sesame), Scanned: &scanned, Seed: block.NewSeed("", ""), Chains: p.Chains[:0]}
+				if reason := l.tokenize(&p); reason != "" {
+					t.Errorf("refused as %q", reason)
+				}
+				if want, ok := versions[p.Tokens]; !ok || !slices.Equal(p.Chains, want) {
+					t.Errorf("%d tokens with chains of another version", p.Tokens)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		l.source.set([]string{"a longer end", ""}[i%2], nil)
+		l.changed <- struct{}{}
+	}
+	asking.Wait()
 }

@@ -59,8 +59,14 @@ func newPromptTokens(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, pi
 // Tokenize implements extproc.Tokenizer. What cannot be done in process goes one
 // step back, to an engine.
 func (t *promptTokens) Tokenize(ctx context.Context, p *extproc.Prompt) (err error) {
-	if t.inProcess != nil && t.inProcess.tokenize(p) == "" {
-		return nil
+	if t.inProcess != nil {
+		reason := t.inProcess.tokenize(p)
+		if reason == "" {
+			return nil
+		}
+		if t.inProcess.alone(p) {
+			return &extproc.TokenizeError{Reason: reason, Request: true, Err: errAlone}
+		}
 	}
 	p.Source, p.Lent = extproc.Engine, true
 	p.IDs, err = t.Tokens(ctx, p.IDs[:0], p.Kind, p.Body)
@@ -77,6 +83,8 @@ func (t *promptTokens) Tokenize(ctx context.Context, p *extproc.Prompt) (err err
 	}
 	return nil
 }
+
+var errAlone = errors.New("the token ids cannot be computed here, and no engine has an endpoint that tells them")
 
 // enginePool lists the engines of the pool, once per change of it.
 type enginePool struct {

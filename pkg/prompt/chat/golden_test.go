@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/ardanlabs/jinja" // its testdata has real templates
-
 	"github.com/warmpath/warmpath/internal/testmodels"
 	"github.com/warmpath/warmpath/pkg/prompt"
 )

@@ -17,7 +17,7 @@ func BenchmarkKnownText(b *testing.B) {
 	e := newEncoder(b, newFake(), 64<<20)
 	text := ""
 	for turn := range 41 {
-		text += message("user", turn, 200)
+		text += message("user", turn, 190+turn%20)
 	}
 	p := chat.Prompt{Text: text, Usable: len(text)}
 	var r encoder.Result

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 )
 
 // mark names the added token that a node's text ends with. 0 is none.
@@ -110,9 +111,48 @@ func (t *markTable) cut(text string, least int, h hints) int {
 		if from > len(window) {
 			continue
 		}
-		if at := strings.Index(window[from:], written); at >= 0 {
+		if at := find(window[from:], written); at >= 0 {
 			end = from + at + len(written)
 			window = text[:end] // an earlier one can only end before this
 		}
+	}
+}
+
+// find returns where written, which is not empty, first begins in text, or -1. It
+// looks for the byte of it that is the rarest in prompts: what tokens have before
+// them is often a blank, at which strings.Index would stop all the time.
+func find(text, written string) int {
+	at := 0
+	for i := range len(written) {
+		if rarity(written[i]) > rarity(written[at]) {
+			at = i
+		}
+	}
+	for from := at; from < len(text); from++ {
+		i := strings.IndexByte(text[from:], written[at])
+		if i < 0 {
+			return -1
+		}
+		from += i
+		if strings.HasPrefix(text[from-at:], written) {
+			return from - at
+		}
+	}
+	return -1
+}
+
+// rarity ranks bytes by how rare they are in prompts, roughly.
+func rarity(c byte) int {
+	switch {
+	case c == '|':
+		return 4
+	case c == '<' || c == '[':
+		return 3
+	case c >= utf8.RuneSelf:
+		return 1
+	case c <= ' ' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z':
+		return 0
+	default:
+		return 2
 	}
 }

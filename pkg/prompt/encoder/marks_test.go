@@ -68,3 +68,16 @@ func TestCutIsTheFirstMark(t *testing.T) {
 		}
 	})
 }
+
+func TestFindIsIndex(t *testing.T) {
+	parts := []string{"a", "b", "<", "|", "<|", "|>", " ", "é", "<|a|>", "ab"}
+	draw := func(t *rapid.T, least, most int) string {
+		return strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), least, most).Draw(t, "text"), "")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text, written := draw(t, 0, 20), draw(t, 1, 4)
+		if got, want := find(text, written), strings.Index(text, written); got != want {
+			t.Fatalf("%q in %q: %d, want %d", written, text, got, want)
+		}
+	})
+}
