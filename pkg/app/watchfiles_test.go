@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,14 +24,14 @@ func TestWatchFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		told := 0
-		go watchFiles(ctx, []string{a, b}, time.Second, func() { told++ })
-		want := func(looks, n int) {
+		var told atomic.Int64
+		go watchFiles(ctx, []string{a, b}, time.Second, func() { told.Add(1) })
+		want := func(looks int, n int64) {
 			t.Helper()
 			time.Sleep(time.Duration(looks) * time.Second)
 			synctest.Wait()
-			if told != n {
-				t.Errorf("told %d times, want %d", told, n)
+			if told.Load() != n {
+				t.Errorf("told %d times, want %d", told.Load(), n)
 			}
 		}
 		synctest.Wait()
