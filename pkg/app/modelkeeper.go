@@ -70,8 +70,9 @@ func (k *keeper) load(ctx context.Context, timer *time.Timer) {
 	if again {
 		timer.Reset(retryLast)
 	}
-	if m == nil {
-		return // the same as before
+	if m == nil { // the same as before: what waited in between was taken back
+		k.candidate = nil
+		return
 	}
 	k.candidate = m
 	if k.current.Load() == nil {
@@ -195,6 +196,9 @@ func (k *keeper) check(ctx context.Context) {
 	}
 	if k.candidate != nil && k.candidate.gate.Covers(now.gate) {
 		k.current.Store(k.candidate)
+		if k.candidate != now {
+			k.cfg.Log.Info("the model's new files are in use", "revision", k.candidate.revision)
+		}
 		k.candidate = nil
 	}
 	k.waitFor(waits)
@@ -300,10 +304,14 @@ func silent(r parity.Report) bool {
 
 // tell logs what changed.
 func (p *inProcess) tell(m *model, changes []parity.Change) {
+	differs := "prompts come to other token ids here than in the engine, which is asked for them until they agree"
+	if m != p.current.Load() {
+		differs = "the model's new files give other token ids than the engine; those before them stay in use until they agree"
+	}
 	by := map[parity.State][]string{}
 	for _, c := range changes {
 		if c.To == parity.Mismatch && c.Why != nil && c.Shape != parity.Other {
-			p.cfg.Log.Warn("prompts come to other token ids here than in the engine, which is asked for them until they agree",
+			p.cfg.Log.Warn(differs,
 				"shape", c.Shape.String(), "case", c.Why.Case, "engine", c.Why.Engine,
 				"token", c.Why.Diff.Token, "tokens_here", c.Why.Diff.Local, "tokens_engine", c.Why.Diff.Engine, "revision", m.revision)
 			continue
