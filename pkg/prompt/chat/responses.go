@@ -12,6 +12,8 @@ func (w *worker) fromResponses() *Error {
 		return unknown("a responses request to a model of the harmony format")
 	case w.t.opts.Style == Dynamo:
 		return unknown("a responses request in Dynamo's way")
+	case given(r.kwargs): // versions of vLLM ignore them
+		return unknown("a responses request with chat_template_kwargs")
 	}
 	var list []*jinja.Dict
 	if text := r.instructions; given(text) && text.Text() != "" {
