@@ -136,7 +136,7 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Text != tc.want || got.Usable != len(tc.want) || got.AddSpecial {
+			if got.Text != tc.want || got.Usable != len(tc.want) || got.AddSpecial || got.AnySpecial != (tc.kind == prompt.Responses) {
 				t.Errorf("\n got %s\nwant %s\nusable %d", got.Text, tc.want, got.Usable)
 			}
 		})
