@@ -115,8 +115,8 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 		"responses, items": {
 			prompt.Responses,
 			Options{},
-			`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":2}"},{"type":"function_call","call_id":"d","name":"g","arguments":""},{"type":"function_call_output","call_id":"c","output":"r"},{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"b"}]}],"tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true}]}`,
-			`[{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"x": 2}}, "type": "function"}, {"id": "d", "function": {"name": "g", "arguments": {}}, "type": "function"}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "assistant", "content": "b"}] [{"type": "function", "function": {"name": "f", "description": null, "parameters": {"type": "object"}, "strict": true}}] True`,
+			`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":2}"},{"type":"function_call","call_id":"d","name":"g","arguments":""},{"type":"function_call_output","call_id":"c","output":"r"},{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"b"}]}],"tools":[]}`,
+			`[{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"x": 2}}, "type": "function"}, {"id": "d", "function": {"name": "g", "arguments": {}}, "type": "function"}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "assistant", "content": "b"}] null True`,
 		},
 		"responses, unfinished": {
 			prompt.Responses,
@@ -181,6 +181,7 @@ func TestRefusals(t *testing.T) {
 		"encrypted":          {prompt.Responses, `{"input":[{"type":"reasoning","summary":[],"encrypted_content":"SECRET"}]}`, CodeRequest},
 		"no input":           {prompt.Responses, `{}`, CodeInvalid},
 		"responses, kwargs":  {prompt.Responses, `{"input":"SECRET","chat_template_kwargs":{"enable_thinking":false}}`, CodeRequest},
+		"responses, tools":   {prompt.Responses, `{"input":"SECRET","tools":[{"type":"function","name":"f"}]}`, CodeRequest},
 		"responses, cut":     {prompt.Responses, `{"input":"SECRET","truncation":"auto"}`, CodeRequest},
 		"given response":     {prompt.Responses, `{"input":"SECRET","previous_response":{},"previous_response_id":null}`, CodeRequest},
 		"args":               {prompt.Chat, `{` + user + `,"chat_template_args":{"enable_thinking":false}}`, CodeRequest},
@@ -391,6 +392,7 @@ func TestVersionsThatDiffer(t *testing.T) {
 		"effort none, told":     {prompt.Chat, thinking, effort + `"none","chat_template_kwargs":{"enable_thinking":true}}`, "none"},
 		"effort, opt in":        {prompt.Chat, "{{ enable_thinking|default(false) }}", effort + `"high"}`, ""},
 		"effort, unused":        {prompt.Chat, chat, effort + `"none"}`, "<im>x<end>"},
+		"tools not shown":       {prompt.Responses, "{{ messages[0].content }}", `{"input":"x","tools":[{"type":"function","name":"f"}]}`, "x"},
 		"effort of a message":   {prompt.AnthropicMessages, thinking, `{"output_config":{"effort":"low"},"messages":[{"role":"user","content":"x"}]}`, ""},
 		"same effort":           {prompt.Chat, "{{ reasoning_effort }}", effort + `"low","chat_template_kwargs":{"reasoning_effort":"low"}}`, "low"},
 		"continued":             {prompt.Chat, chat, resume + `"abc"}]}`, "<im>abc"},
