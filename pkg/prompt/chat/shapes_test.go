@@ -186,6 +186,7 @@ func TestRefusals(t *testing.T) {
 		"given response":     {prompt.Responses, `{"input":"SECRET","previous_response":{},"previous_response_id":null}`, CodeRequest},
 		"args":               {prompt.Chat, `{` + user + `,"chat_template_args":{"enable_thinking":false}}`, CodeRequest},
 		"inner system":       {prompt.AnthropicMessages, `{"system":"s","messages":[{"role":"user","content":"a"},{"role":"system","content":"SECRET"}]}`, CodeRequest},
+		"inner kwargs":       {prompt.AnthropicMessages, `{` + user + `,"chat_template_kwargs":{"enable_thinking":false}}`, CodeRequest},
 		"odd role":           {prompt.AnthropicMessages, `{"messages":[{"role":"ctx","content":"SECRET"}]}`, CodeRequest},
 		"empty system":       {prompt.AnthropicMessages, `{"system":[{"type":"text","text":""}],` + user + `}`, CodeRequest},
 		"empty assistant":    {prompt.AnthropicMessages, `{` + strings.Replace(user, "]", `,{"role":"assistant","content":[]}]`, 1) + `}`, CodeRequest},
