@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmpath/warmpath/pkg/modelfiles"
 	"github.com/warmpath/warmpath/pkg/parity"
 	"github.com/warmpath/warmpath/pkg/render"
 )
@@ -85,8 +86,8 @@ func (k *keeper) load(ctx context.Context, timer *time.Timer) {
 // the files may be old, and should be asked for again.
 func (p *inProcess) fetch(ctx context.Context) (m *model, again bool, err error) {
 	start := time.Now()
-	files, err := p.cfg.Source.Fetch(ctx)
-	if err != nil {
+	var files *modelfiles.Files
+	if err := guarded(p.cfg.Log, func() error { files, err = p.cfg.Source.Fetch(ctx); return err }); err != nil {
 		return nil, false, err
 	}
 	again = files.Stale != nil
