@@ -96,7 +96,7 @@ func testDifferential(t *testing.T, name string, n int, ours encoder, ref *refer
 
 // testLong compares strings that are one long run.
 func testLong(t *testing.T, name string, ours encoder, ref *reference) {
-	size := 40_000
+	size := 20_000
 	if strings.HasPrefix(name, "tiktoken") {
 		size = 3_000 // its time grows with the square of a run's length
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/prompt/tokenizer"
 )
 
-var tokenizersFlag = flag.Int("tokenizers", 1500, "made-up tokenizers to compare")
+var tokenizersFlag = flag.Int("tokenizers", 800, "made-up tokenizers to compare")
 
 // stringsPerTokenizer is how many strings each made-up tokenizer encodes.
 const stringsPerTokenizer = 30

@@ -18,6 +18,7 @@ type request struct {
 	// of the other two APIs
 	system, input, instructions jinja.Value
 	reasoning, previous, stored jinja.Value
+	output                      jinja.Value // output_config
 }
 
 // field returns the place for a key of the body, nil for a key that does not
@@ -42,6 +43,8 @@ func (r *request) field(kind prompt.Kind, key string) *jinja.Value {
 			return &r.messages
 		case "system":
 			return &r.system
+		case "output_config":
+			return &r.output
 		}
 	default:
 	}

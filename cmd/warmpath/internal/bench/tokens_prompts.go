@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,7 +26,7 @@ const (
 	bodyBytes     = 128 << 10
 	memoBytes     = 64 << 20
 	blockTokens   = 16
-	bodiesAtOnce  = 32 // different ones, so that the memo knows none
+	bodiesAtOnce  = 32 // different ones
 )
 
 // chatMessage is one of a chat request.
@@ -54,7 +54,13 @@ func (s *subject) prompts(context.Context) ([]TokenRow, error) {
 		fmt.Fprintf(s.Progress, "%s has no chat template: no prompts\n", s.name)
 		return nil, nil
 	}
-	p := prompting{subject: s, template: template}
+	e, err := encoder.New(encoder.Config{
+		Tokenizer: s.model, Template: template, Layout: block.Layout{Size: blockTokens}, MemoBytes: memoBytes, Random: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := prompting{subject: s, encoder: e}
 	var rows []TokenRow
 	for _, measure := range []func() (TokenRow, error){p.conversation, p.cold, p.warm} {
 		r, err := measure()
@@ -66,29 +72,28 @@ func (s *subject) prompts(context.Context) ([]TokenRow, error) {
 	return rows, nil
 }
 
-// prompting measures prompts with one template.
+// prompting measures prompts with one encoder, as long-lived as the picker's.
 type prompting struct {
 	*subject
-	template *chat.Template
-	body     prompt.Body
-	result   encoder.Result
-	memos    uint64
+	encoder *encoder.Encoder
+	body    prompt.Body
+	result  encoder.Result
+	seed    block.Seed
+	seeds   int
 }
 
-// encoder makes one with an empty memo.
-func (p *prompting) encoder() (*encoder.Encoder, error) {
-	p.memos++
-	return encoder.New(encoder.Config{
-		Tokenizer: p.model, Template: p.template, Layout: block.Layout{Size: blockTokens}, MemoBytes: memoBytes, Random: p.memos,
-	})
+// forget makes all that the memo knows useless: it belongs to another seed.
+func (p *prompting) forget() {
+	p.seeds++
+	p.seed = block.NewSeed("", strconv.Itoa(p.seeds))
 }
 
 // encode is what the picker does with a body.
-func (p *prompting) encode(e *encoder.Encoder, body []byte) error {
+func (p *prompting) encode(body []byte) error {
 	if err := p.body.Scan(prompt.Chat, body); err != nil {
 		return err
 	}
-	return e.Encode(&p.result, prompt.Chat, body, &p.body, block.NewSeed("", ""), time.Now())
+	return p.encoder.Encode(&p.result, prompt.Chat, body, &p.body, p.seed, time.Now())
 }
 
 // conversation measures the requests of a conversation, each with all that came
@@ -101,16 +106,13 @@ func (p *prompting) conversation() (TokenRow, error) {
 	times := make([]latencies, turns)
 	tokens := 0
 	for start := time.Now(); len(times[0]) < 5 || time.Since(start) < p.Duration; {
-		e, err := p.encoder()
-		if err != nil {
-			return TokenRow{}, err
-		}
-		if err := p.encode(e, bodies[0]); err != nil {
+		p.forget()
+		if err := p.encode(bodies[0]); err != nil {
 			return TokenRow{}, err
 		}
 		for i, body := range bodies[1:] {
 			from := cpuTime()
-			if err := p.encode(e, body); err != nil {
+			if err := p.encode(body); err != nil {
 				return TokenRow{}, err
 			}
 			times[i] = append(times[i], cpuTime()-from)
@@ -160,14 +162,10 @@ func (p *prompting) cold() (TokenRow, error) {
 	}
 	var all latencies
 	for start := time.Now(); len(all) < bodiesAtOnce || time.Since(start) < p.Duration; {
-		e, err := p.encoder()
-		if err != nil {
-			return TokenRow{}, err
-		}
-		runtime.GC()
+		p.forget()
 		for _, body := range bodies {
 			from := cpuTime()
-			if err := p.encode(e, body); err != nil {
+			if err := p.encode(body); err != nil {
 				return TokenRow{}, err
 			}
 			all = append(all, cpuTime()-from)
@@ -185,13 +183,9 @@ func (p *prompting) warm() (TokenRow, error) {
 	if err != nil {
 		return TokenRow{}, err
 	}
-	e, err := p.encoder()
-	if err != nil {
-		return TokenRow{}, err
-	}
 	var failed error
 	call, allocs := p.again(func() {
-		if err := p.encode(e, body); err != nil {
+		if err := p.encode(body); err != nil {
 			failed = err
 		}
 	})
