@@ -161,6 +161,7 @@ func TestBenchFlags(t *testing.T) {
 		{"events", "--payloads", "list"},
 		{"tokens", "--models", "x"},
 		{"tokens", "--parts", "all", "--models", "x", "--texts", "x"},
+		{"tokens", "--models", "nothere", "--texts", "x"},
 		{"tokens", "--rounds", "0", "--models", "x", "--texts", "x"},
 	} {
 		c := command()

@@ -374,10 +374,14 @@ func TestPanicsAreContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLocal(t, nil)
 		l.engines.set("a", honest(""))
-		l.source.set("panic", nil)
+		l.source.set("panic of the source", nil)
 		l.start(t)
 		l.want(t, sesame, "not_loaded")
-		if l.log.count("level=ERROR") != 1 || !strings.Contains(l.page().Failure, "panic") {
+		l.source.set("panic", nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		l.want(t, sesame, "not_loaded")
+		if l.log.count("level=ERROR") != 2 || !strings.Contains(l.page().Failure, "panic") {
 			t.Errorf("log:\n%s", l.log)
 		}
 		l.source.set("", nil)
@@ -392,7 +396,7 @@ func TestPanicsAreContained(t *testing.T) {
 		l.want(t, strings.Replace(sesame, `"sesame"`, `"panic"`, 1), "panic")
 		l.told(&extproc.Prompt{Kind: prompt.Chat, Body: []byte(body), Scanned: &scanned, IDs: []uint32{1}})
 		synctest.Wait()
-		if l.checks[originLive][parity.Unsupported].Load() != 1 || l.log.count("level=ERROR") != 3 {
+		if l.checks[originLive][parity.Unsupported].Load() != 1 || l.log.count("level=ERROR") != 4 {
 			t.Errorf("log:\n%s", l.log)
 		}
 		l.want(t, sesame, "")

@@ -1,8 +1,10 @@
 package app
 
 import (
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -194,6 +196,43 @@ func TestLongTexts(t *testing.T) {
 		}
 		if reason != want {
 			t.Errorf("%d bytes: %q, want %q", n, reason, want)
+		}
+	}
+}
+
+// TestTiktoken: a folder as Kimi's, with ranks in the place of a tokenizer.json.
+func TestTiktoken(t *testing.T) {
+	dir := t.TempDir()
+	var ranks strings.Builder
+	for i := range 256 {
+		fmt.Fprintln(&ranks, base64.StdEncoding.EncodeToString([]byte{byte(i)}), i)
+	}
+	for class, want := range map[string]string{
+		"TikTokenTokenizer": "",
+		"OtherTokenizer":    `tiktoken.model: tokenizer: tokenizer_class: the tokenizer class "OtherTokenizer" is not supported`,
+	} {
+		for name, text := range map[string]string{
+			"tiktoken.model": ranks.String(),
+			"tokenizer_config.json": `{"tokenizer_class":"` + class + `","added_tokens_decoder":{"256":{"content":"<|im_end|>"}},` +
+				`"chat_template":"{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"}`,
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tokens, err := LoadTokenizer(t.Context(), dir, "")
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want %q", class, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tokens(prompt.Chat, []byte(chatBody("hi", "")))
+		if want := []uint32{'h', 'i', 256}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("ids %v, %v, want %v", got, err, want)
 		}
 	}
 }
