@@ -51,6 +51,10 @@ type Options struct {
 	// ReasoningOnly reads the thoughts of a message from "reasoning" only. Some
 	// versions of vLLM (2026) ignored the older "reasoning_content".
 	ReasoningOnly bool
+	// Since13 says that no part of a Dynamo pool is older than release 1.3. Dynamo
+	// 1.2 prints JSON in another way, and joins texts and messages in another:
+	// requests with such parts are refused unless it is set.
+	Since13 bool
 	// Limits bound what one request may cost.
 	Limits Limits
 }
@@ -87,7 +91,11 @@ type Template struct {
 	// developer says that the template knows the role of that name. For others,
 	// later versions of vLLM make it a message of the system.
 	developer bool
-	pool      sync.Pool // of *worker
+	// thoughts says that the template reads reasoning_content. For others, Dynamo
+	// puts thoughts into the content.
+	thoughts bool
+	calls    bool      // it reads tool_calls
+	pool     sync.Pool // of *worker
 }
 
 // Compile reads a chat template (Jinja2). The error is an [*Error] with the code
@@ -110,6 +118,8 @@ func Compile(source string, opts Options) (*Template, error) {
 		t.parts, t.unsure = late, early != late
 	}
 	t.developer = strings.Contains(source, `"developer"`) || strings.Contains(source, "'developer'")
+	t.thoughts = strings.Contains(source, "reasoning_content")
+	t.calls = strings.Contains(source, "tool_calls")
 	t.harmony = strings.Contains(source, "<|channel|>") && strings.Contains(source, "<|start|>")
 	for name, text := range opts.Tokens {
 		t.tokens = append(t.tokens, jinja.Entry{Key: jinja.String(name), Val: jinja.String(text)})
