@@ -114,6 +114,8 @@ func (w *worker) dynamoMessage(v jinja.Value) (jinja.Value, *Error) {
 			val, err = w.dynamoContent(val.List())
 		case key == "content" && val.Kind() != jinja.KindString:
 			err = invalid("content is neither a text nor a list")
+		case key == "content" && w.t.parts:
+			val = jinja.ListOf(&jinja.List{Items: []jinja.Value{w.textPart(val)}})
 		case key == "tool_calls":
 			val, err = w.dynamoCalls(val)
 		}
@@ -168,18 +170,23 @@ func (w *worker) dynamoThoughts(m, out *jinja.Dict) *Error {
 		return nil
 	}
 	content, _ := out.Get("content")
-	if given(content) && content.Kind() != jinja.KindString {
+	switch {
+	case !given(content) && !w.t.parts:
+		content = jinja.String(all.String())
+	case content.Kind() == jinja.KindString:
+		content = jinja.String(all.String() + content.Text())
+	case content.List() != nil && w.t.parts && !w.media:
+		parts := append([]jinja.Value{w.textPart(jinja.String(all.String()))}, content.List().Items...)
+		content = jinja.ListOf(&jinja.List{Items: parts})
+	default:
 		return unknown("thoughts beside a content that is no text")
-	}
-	if given(content) {
-		all.WriteString(content.Text())
 	}
 	kept := w.dec.slab.dict(out.Len() + 1)
 	for _, e := range out.Entries() {
 		switch e.Key.Text() {
 		case "role":
 			kept.Set("role", e.Val)
-			kept.Set("content", jinja.String(all.String()))
+			kept.Set("content", content)
 		case "content", "reasoning_content":
 		default:
 			kept.Set(e.Key.Text(), e.Val)
@@ -187,6 +194,24 @@ func (w *worker) dynamoThoughts(m, out *jinja.Dict) *Error {
 	}
 	*out = *kept
 	return nil
+}
+
+// wantsParts reports whether a template shows a content of parts, and does not show
+// one that is a text: such a template is given parts.
+func wantsParts(t *jinja.Template, limits Limits) bool {
+	shown := func(content string) bool {
+		messages, err := jinja.ParseJSON([]byte(`[{"role":"user","content":` + content + `}]`))
+		if err != nil {
+			return false
+		}
+		var vars jinja.Dict
+		vars.Set("messages", messages)
+		vars.Set("add_generation_prompt", jinja.Bool(false))
+		bounds := jinja.Limits{Steps: limits.Steps, Output: limits.Output, Memory: limits.Memory}
+		out, _ := t.Render(nil, &vars, jinja.Env{Limits: bounds})
+		return strings.Contains(string(out), "template_test")
+	}
+	return shown(`[{"type":"text","text":"template_test"}]`) && !shown(`"template_test"`)
 }
 
 func (w *worker) dynamoContent(l *jinja.List) (jinja.Value, *Error) {
@@ -215,7 +240,7 @@ func (w *worker) dynamoContent(l *jinja.List) (jinja.Value, *Error) {
 		}
 		texts = append(texts, text.Text())
 	}
-	if len(texts) == len(l.Items) && len(texts) > 0 {
+	if len(texts) == len(l.Items) && len(texts) > 0 && !w.t.parts {
 		return jinja.String(strings.Join(texts, "\n")), nil
 	}
 	out := w.dec.slab.list(len(l.Items))

@@ -174,3 +174,77 @@ func TestDynamoThinking(t *testing.T) {
 		})
 	}
 }
+
+// TestDynamoQwen3 renders requests with the template of Qwen3, and wants the prompts
+// that Dynamo's workers were given, to the byte.
+func TestDynamoQwen3(t *testing.T) {
+	text, special := source(t, "npm-qwen3")
+	rendered := map[bool]int{}
+	for _, r := range readJSON[[]recordedDump](t, "testdata/dynamo_qwen3.json") {
+		for _, since13 := range []bool{false, true} {
+			tmpl := compile(t, text, Options{Tokens: special, Style: Dynamo, DropTools: true, Since13: since13})
+			got, err := tmpl.Render(r.kind(), r.Body, goldenNow)
+			var e *Error
+			if errors.As(err, &e) && (e.Code == CodeRequest || e.Code == CodeRaised) {
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s %s, since 1.3 %v: %v", r.Path, r.Name, since13, err)
+				continue
+			}
+			rendered[since13]++
+			for _, p := range r.Prompts {
+				if since13 && slices.Equal(p.Releases, []string{"1.2.1"}) {
+					continue
+				}
+				if got.Text[:got.Usable] != p.Text[:min(got.Usable, len(p.Text))] || got.Usable == len(got.Text) && got.Text != p.Text {
+					t.Errorf("%s %s, since 1.3 %v, releases %v:\n got %q\nwant %q", r.Path, r.Name, since13, p.Releases, got.Text, p.Text)
+				}
+			}
+		}
+	}
+	if rendered[false] != 101 || rendered[true] != 138 {
+		t.Errorf("%v of 165 requests were rendered", rendered)
+	}
+}
+
+// TestDynamoForms: what depends on how the template reads content and calls, as
+// Dynamo showed it.
+func TestDynamoForms(t *testing.T) {
+	const (
+		parts = "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}{% if p.type == 'text' %}<{{ p.text }}>{% endif %}{% endfor %}{% endfor %}"
+		two   = `[{"type":"text","text":"a"},{"type":"text","text":"b"}]`
+		calls = "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments"
+		call  = `{"messages":[{"role":"assistant","content":"x","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\":1,  \"a\":2}"}}]}]}`
+		use   = `{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"b": "é<", "a":1%s}}]}]}`
+	)
+	for name, tc := range map[string]struct {
+		kind           prompt.Kind
+		template, body string
+		old            bool
+		want           string // "refused"
+	}{
+		"chat":            {prompt.Chat, parts, `{"messages":[{"role":"system","content":"s"},{"role":"user","content":` + two + `},{"role":"assistant","content":"x","reasoning_content":"r"}]}`, true, "[system]<s>[user]<a><b>[assistant]<<think>r</think>><x>"},
+		"anthropic":       {prompt.AnthropicMessages, parts, `{"system":"s","messages":[{"role":"user","content":` + two + `}]}`, true, "[system]<s>[user]<ab>"},
+		"responses":       {prompt.Responses, parts, `{"instructions":"s","input":[{"type":"message","role":"user","content":` + strings.ReplaceAll(two, `"text",`, `"input_text",`) + `}]}`, true, "[system]<s>[user]<a><b>"},
+		"calls, 1.2":      {prompt.Chat, calls + "|tojson }}{% endfor %}{% endfor %}", call, true, "refused"},
+		"calls":           {prompt.Chat, calls + "|tojson }}{% endfor %}{% endfor %}", call, false, `{"b": 1, "a": 2}`},
+		"calls, bare":     {prompt.Chat, calls + " }}{% endfor %}{% endfor %}", call, false, "refused"},
+		"calls, as given": {prompt.Chat, calls + " if c.function.arguments is string }}{% endfor %}{% endfor %}", call, false, `{"b":1,  "a":2}`},
+		"use":             {prompt.AnthropicMessages, calls + " if c.function.arguments is string }}{% endfor %}{% endfor %}", strings.Replace(use, "%s", `,"c":2.50`, 1), false, `{"b":"é<","a":1,"c":2.5}`},
+		"use, power":      {prompt.AnthropicMessages, calls + " if c.function.arguments is string }}{% endfor %}{% endfor %}", strings.Replace(use, "%s", `,"c":1e30`, 1), false, "refused"},
+		"tools, 1.2":      {prompt.Chat, "{{ tools }}", `{"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}]}`, true, "refused"},
+		"tools, unseen":   {prompt.Chat, "x", `{"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}]}`, true, "x"},
+		"role":            {prompt.Chat, "x", `{"messages":[{"role":"function","content":"x"}]}`, true, "refused"},
+		"generation":      {prompt.Chat, "{{ add_generation_prompt }}", `{"messages":[{"role":"assistant","content":"x"}]}`, true, "True"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := compile(t, tc.template, Options{Style: Dynamo, Since13: !tc.old}).Render(tc.kind, []byte(tc.body), goldenNow)
+			if tc.want == "refused" {
+				wantCode(t, err, CodeRequest)
+			} else if err != nil || got.Text != tc.want {
+				t.Errorf("got %q, %v, want %q", got.Text, err, tc.want)
+			}
+		})
+	}
+}

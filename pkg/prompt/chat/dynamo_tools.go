@@ -1,6 +1,11 @@
 package chat
 
-import "github.com/warmpath/warmpath/pkg/prompt/internal/jinja"
+import (
+	"regexp"
+	"slices"
+
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jinja"
+)
 
 // dynamoCalls copies the calls of a message: the fields that Dynamo knows, with
 // their arguments read.
@@ -9,8 +14,12 @@ func (w *worker) dynamoCalls(v jinja.Value) (jinja.Value, *Error) {
 	if l == nil {
 		return v, invalid("tool_calls is not a list")
 	}
-	if len(l.Items) > 0 && w.t.calls && !w.t.opts.Since13 {
+	switch {
+	case len(l.Items) == 0 || !w.t.calls:
+	case !w.t.opts.Since13:
 		return v, unknown("a call of a tool, which Dynamo 1.2 prints in another way")
+	case w.t.oddCalls: // 1.6 tries out what it wants
+		return v, unknown("a call of a tool, to a template that does not print it as JSON")
 	}
 	out := w.dec.slab.list(len(l.Items))
 	for i, item := range l.Items {
@@ -26,20 +35,84 @@ func (w *worker) dynamoCalls(v jinja.Value) (jinja.Value, *Error) {
 		id, _ := call.Get("id")
 		name, _ := function.Get("name")
 		args, _ := function.Get("arguments")
-		text := args.Kind() == jinja.KindString
-		if id.Kind() != jinja.KindString || name.Kind() != jinja.KindString || !text && args.Dict() == nil {
-			return item, invalid("a tool call without an id, a name or arguments")
+		if id.Kind() != jinja.KindString || name.Kind() != jinja.KindString {
+			return item, invalid("a tool call without an id or a name")
 		}
-		if text && args.Text() != "" { // an empty text stays one
-			parsed, bad := w.dec.inner(args.Text())
-			if bad != nil {
-				return item, invalid("the arguments of a tool call are not JSON")
-			}
-			args = parsed
+		args, err := w.dynamoArguments(args)
+		if err != nil {
+			return item, err
 		}
 		out.Items[i] = w.call(id, name, args)
 	}
 	return jinja.ListOf(out), nil
+}
+
+// dynamoArguments brings arguments into the form that the template wants: a text as
+// it came, or what is in it. Those of an Anthropic request are no text.
+func (w *worker) dynamoArguments(v jinja.Value) (jinja.Value, *Error) {
+	if v.Kind() == jinja.KindString {
+		if v.Text() == "" { // stays as it is
+			return v, nil
+		}
+		parsed, bad := w.dec.inner(v.Text())
+		switch {
+		case bad != nil:
+			return v, invalid("the arguments of a tool call are not JSON")
+		case w.t.rawCalls:
+			return v, nil
+		}
+		return parsed, nil
+	}
+	switch {
+	case v.Dict() == nil:
+		return v, invalid("a tool call without arguments")
+	case !w.t.rawCalls:
+		return v, nil
+	}
+	return compact(v)
+}
+
+// compactJSON prints a value without blanks.
+var compactJSON = mustCompile("{{ v|tojson(separators=(',', ':')) }}")
+
+func mustCompile(source string) *jinja.Template {
+	t, err := jinja.Compile(source)
+	if err != nil {
+		panic(err) // of a constant
+	}
+	return t
+}
+
+// exponent is what a power of ten looks like. A text may look like it.
+var exponent = regexp.MustCompile(`[0-9]e[-+]?[0-9]`)
+
+// compact returns a value as a text, as Dynamo writes it.
+func compact(v jinja.Value) (jinja.Value, *Error) {
+	var vars jinja.Dict
+	vars.Set("v", v)
+	out, err := compactJSON.Render(nil, &vars, jinja.Env{})
+	switch {
+	case err != nil:
+		return v, templateError(err)
+	case hasFraction(v) && exponent.Match(out): // which is written in more than one way
+		return v, unknown("arguments with a power of ten")
+	}
+	return jinja.String(string(out)), nil
+}
+
+// hasFraction reports whether there is a number in a value that is no integer of 64
+// bits.
+func hasFraction(v jinja.Value) bool {
+	switch v.Kind() {
+	case jinja.KindFloat, jinja.KindBig:
+		return true
+	case jinja.KindList:
+		return slices.ContainsFunc(v.List().Items, hasFraction)
+	case jinja.KindDict:
+		return slices.ContainsFunc(v.Dict().Entries(), func(e jinja.Entry) bool { return hasFraction(e.Val) })
+	default:
+		return false
+	}
 }
 
 func (w *worker) call(id, name, args jinja.Value) jinja.Value {

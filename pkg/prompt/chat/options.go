@@ -14,7 +14,8 @@ type Style uint8
 const (
 	// VLLM is vLLM's OpenAI server (engines.md 6.1).
 	VLLM Style = iota
-	// Dynamo is Dynamo's frontend.
+	// Dynamo is Dynamo's frontend, releases 1.2.1 to 1.6.1 (dynamo-live.md). A
+	// request of which they make different prompts is refused.
 	Dynamo
 )
 
@@ -95,6 +96,8 @@ type Template struct {
 	// puts thoughts into the content.
 	thoughts bool
 	calls    bool      // it reads tool_calls
+	rawCalls bool      // it tells arguments that are a text: Dynamo leaves them one
+	oddCalls bool      // it neither does so nor prints arguments as JSON
 	pool     sync.Pool // of *worker
 }
 
@@ -117,9 +120,14 @@ func Compile(source string, opts Options) (*Template, error) {
 		early, late := j.ContentRules()
 		t.parts, t.unsure = late, early != late
 	}
+	if opts.Style == Dynamo {
+		t.parts, t.unsure = wantsParts(j, opts.Limits), false
+	}
 	t.developer = strings.Contains(source, `"developer"`) || strings.Contains(source, "'developer'")
 	t.thoughts = strings.Contains(source, "reasoning_content")
 	t.calls = strings.Contains(source, "tool_calls")
+	t.rawCalls = strings.Contains(source, "arguments is string")
+	t.oddCalls = !t.rawCalls && !strings.Contains(source, "tojson") && !strings.Contains(source, "items")
 	t.harmony = strings.Contains(source, "<|channel|>") && strings.Contains(source, "<|start|>")
 	for name, text := range opts.Tokens {
 		t.tokens = append(t.tokens, jinja.Entry{Key: jinja.String(name), Val: jinja.String(text)})
