@@ -121,14 +121,18 @@ func shaped() []struct {
 			Shaped{Path: "/v1/messages", Body: obj{"max_tokens": 4, "system": list{text("text", "4 "), text("text", long)}, "messages": list{
 				obj{"role": "user", "content": list{text("text", "a"), text("text", "b")}},
 				obj{"role": "assistant", "content": list{
-					obj{"type": "thinking", "thinking": "hm", "signature": "s"}, text("text", "c"),
+					obj{"type": "thinking", "thinking": "hm", "signature": "s"},
+					text("text", "c"),
 					obj{"type": "tool_use", "id": "x", "name": "f", "input": obj{}},
 					obj{"type": "thinking", "thinking": "so", "signature": "s"},
-					obj{"type": "tool_use", "id": "y", "name": "f", "input": obj{}}, text("text", "d"),
+					obj{"type": "tool_use", "id": "y", "name": "f", "input": obj{}},
+					text("text", "d"),
 				}},
 				obj{"role": "user", "content": list{
-					text("text", "e"), obj{"type": "tool_result", "tool_use_id": "x", "content": list{text("text", "f"), text("text", "g")}},
-					obj{"type": "tool_result", "tool_use_id": "y", "content": "h"}, text("text", "i"),
+					text("text", "e"),
+					obj{"type": "tool_result", "tool_use_id": "x", "content": list{text("text", "f"), text("text", "g")}},
+					obj{"type": "tool_result", "tool_use_id": "y", "content": "h"},
+					text("text", "i"),
 				}},
 			}}},
 			[]Message{

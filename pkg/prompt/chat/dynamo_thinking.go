@@ -1,6 +1,10 @@
 package chat
 
-import "github.com/warmpath/warmpath/pkg/prompt/internal/jinja"
+import (
+	"slices"
+
+	"github.com/warmpath/warmpath/pkg/prompt/internal/jinja"
+)
 
 // thinking is what an Anthropic request says of it.
 type thinking uint8
@@ -57,14 +61,7 @@ func (w *worker) dynamoThinking() *Error {
 	return nil
 }
 
-func (w *worker) usesSwitch() bool {
-	for _, name := range switches {
-		if w.t.jinja.Uses(name) {
-			return true
-		}
-	}
-	return false
-}
+func (w *worker) usesSwitch() bool { return slices.ContainsFunc(switches, w.t.jinja.Uses) }
 
 // switchTo sets a variable as only newer releases do.
 func (w *worker) switchTo(name string, v jinja.Value) {

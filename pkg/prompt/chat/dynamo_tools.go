@@ -69,28 +69,20 @@ func (w *worker) dynamoArguments(v jinja.Value) (jinja.Value, *Error) {
 	case !w.t.rawCalls:
 		return v, nil
 	}
-	return compact(v)
+	return w.compact(v)
 }
 
 // compactJSON prints a value without blanks.
-var compactJSON = mustCompile("{{ v|tojson(separators=(',', ':')) }}")
-
-func mustCompile(source string) *jinja.Template {
-	t, err := jinja.Compile(source)
-	if err != nil {
-		panic(err) // of a constant
-	}
-	return t
-}
+const compactJSON = "{{ v|tojson(separators=(',', ':')) }}"
 
 // exponent is what a power of ten looks like. A text may look like it.
 var exponent = regexp.MustCompile(`[0-9]e[-+]?[0-9]`)
 
 // compact returns a value as a text, as Dynamo writes it.
-func compact(v jinja.Value) (jinja.Value, *Error) {
+func (w *worker) compact(v jinja.Value) (jinja.Value, *Error) {
 	var vars jinja.Dict
 	vars.Set("v", v)
-	out, err := compactJSON.Render(nil, &vars, jinja.Env{})
+	out, err := w.t.compact.Render(nil, &vars, jinja.Env{})
 	switch {
 	case err != nil:
 		return v, templateError(err)

@@ -95,9 +95,10 @@ type Template struct {
 	// thoughts says that the template reads reasoning_content. For others, Dynamo
 	// puts thoughts into the content.
 	thoughts bool
-	calls    bool      // it reads tool_calls
-	rawCalls bool      // it tells arguments that are a text: Dynamo leaves them one
-	oddCalls bool      // it neither does so nor prints arguments as JSON
+	calls    bool // it reads tool_calls
+	rawCalls bool // it tells arguments that are a text: Dynamo leaves them one
+	oddCalls bool // it neither does so nor prints arguments as JSON
+	compact  *jinja.Template
 	pool     sync.Pool // of *worker
 }
 
@@ -122,6 +123,9 @@ func Compile(source string, opts Options) (*Template, error) {
 	}
 	if opts.Style == Dynamo {
 		t.parts, t.unsure = wantsParts(j, opts.Limits), false
+		if t.compact, err = jinja.Compile(compactJSON); err != nil {
+			return nil, templateError(err)
+		}
 	}
 	t.developer = strings.Contains(source, `"developer"`) || strings.Contains(source, "'developer'")
 	t.thoughts = strings.Contains(source, "reasoning_content")
