@@ -69,7 +69,7 @@ func (b *dynamoChat) think(text, join string) {
 		b.thoughts = append(b.thoughts, "")
 	}
 	last := &b.thoughts[len(b.calls)]
-	if *last != "" && text != "" {
+	if *last != "" {
 		*last += join
 	}
 	*last += text

@@ -203,8 +203,8 @@ func TestDynamoQwen3(t *testing.T) {
 			}
 		}
 	}
-	if rendered[false] != 101 || rendered[true] != 138 {
-		t.Errorf("%v of 165 requests were rendered", rendered)
+	if rendered[false] != 130 || rendered[true] != 198 {
+		t.Errorf("%v of 225 requests were rendered", rendered)
 	}
 }
 
@@ -226,6 +226,7 @@ func TestDynamoForms(t *testing.T) {
 	}{
 		"chat":            {prompt.Chat, parts, `{"messages":[{"role":"system","content":"s"},{"role":"user","content":` + two + `},{"role":"assistant","content":"x","reasoning_content":"r"}]}`, true, "[system]<s>[user]<a><b>[assistant]<<think>r</think>><x>"},
 		"anthropic":       {prompt.AnthropicMessages, parts, `{"system":"s","messages":[{"role":"user","content":` + two + `}]}`, true, "[system]<s>[user]<ab>"},
+		"empty thought":   {prompt.AnthropicMessages, parts, `{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"s"},{"type":"thinking","thinking":"a","signature":"s"},{"type":"thinking","thinking":"","signature":"s"},{"type":"text","text":"x"}]}]}`, true, "[assistant]<<think>a\n</think>><x>"},
 		"responses":       {prompt.Responses, parts, `{"instructions":"s","input":[{"type":"message","role":"user","content":` + strings.ReplaceAll(two, `"text",`, `"input_text",`) + `}]}`, true, "[system]<s>[user]<a><b>"},
 		"calls, 1.2":      {prompt.Chat, calls + "|tojson }}{% endfor %}{% endfor %}", call, true, "refused"},
 		"calls":           {prompt.Chat, calls + "|tojson }}{% endfor %}{% endfor %}", call, false, `{"b": 1, "a": 2}`},
