@@ -119,12 +119,12 @@ func (b *builder) template(m *model, f *modelfiles.Files, config *tokenizerConfi
 		sum := sha256.Sum256([]byte(source))
 		m.revision += " template:" + hex.EncodeToString(sum[:8])
 	}
-	t, m.noChats = b.compile(source, config)
+	t, m.noChats = b.compile(source, config, f.Since13)
 	return t, nil
 }
 
 // compile makes a chat template ready, or says why it cannot be used.
-func (b *builder) compile(source string, config *tokenizerConfig) (encoder.Template, error) {
+func (b *builder) compile(source string, config *tokenizerConfig, since13 bool) (encoder.Template, error) {
 	switch {
 	case source == "" && config.noTemplate != nil:
 		return nil, config.noTemplate
@@ -132,7 +132,7 @@ func (b *builder) compile(source string, config *tokenizerConfig) (encoder.Templ
 		return nil, errNoTemplate
 	}
 	options := b.options
-	options.Tokens = config.tokens
+	options.Tokens, options.Since13 = config.tokens, since13
 	t, err := chat.Compile(source, options)
 	if err != nil {
 		return nil, err // not t: a nil of its type would not be nil here

@@ -110,7 +110,14 @@ func (s *cardSource) Fetch(ctx context.Context) (*modelfiles.Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.Fetch(ctx)
+	f, err := w.Fetch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if f.Since13 = f.Since13 && len(errs) == 0; f.Since13 {
+		f.Revision += " dynamo:1.3+" // prompts are made in another way
+	}
+	return f, nil
 }
 
 // readBounded reads a file that must not be large.

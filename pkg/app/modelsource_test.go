@@ -90,6 +90,51 @@ func TestWorkerServesItsFiles(t *testing.T) {
 	}
 }
 
+// TestDynamoRelease: tools are shown as Dynamo 1.3 and later show them once the
+// cards of all workers are of such a release.
+func TestDynamoRelease(t *testing.T) {
+	dir := t.TempDir()
+	testmodels.WriteSmall(t, dir, testmodels.ChatML+"{{ tools }}")
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	t.Cleanup(server.Close)
+	spec := &v1alpha1.DynamoSourceSpec{CardFiles: []string{filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")}}
+	policy := &v1alpha1.RoutingPolicySpec{}
+	policy.Tokenizer.InProcess.Source.Dynamo = spec
+	policy.Default()
+	b, err := newBuilder(policy, block.Layout{Size: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]}`)
+	for newer := range len(spec.CardFiles) + 1 { // how many of the cards are
+		for i, name := range spec.CardFiles {
+			card(t, name, server.URL, dir)
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i < newer {
+				data = []byte(strings.Replace(string(data), `"display_name"`, `"worker_type":"aggregated","display_name"`, 1))
+			}
+			if err := os.WriteFile(name, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files, err := (&cardSource{spec}).Fetch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		template, err := b.compile("{{ tools }}", &tokenizerConfig{}, files.Since13)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := newer == len(spec.CardFiles)
+		if _, err = template.Render(prompt.Chat, body, time.Now()); (err == nil) != all || files.Since13 != all {
+			t.Errorf("%d of 2 cards are of 1.3: %v, %v", newer, files.Since13, err)
+		}
+	}
+}
+
 // TestBuilderOptions: what is configured is what the template is run with.
 func TestBuilderOptions(t *testing.T) {
 	yes, no := true, false

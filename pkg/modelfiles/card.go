@@ -24,6 +24,8 @@ type Card struct {
 	TemplateIsJSON   bool // it is a chat_template.json
 	GenerationConfig *CardFile
 	ModelConfig      *CardFile
+	// Since13 is that the worker is of Dynamo 1.3 or later: it says its type.
+	Since13 bool
 }
 
 // CardFile is one file on a card.
@@ -54,6 +56,7 @@ type wireCard struct {
 	ChatTemplateFile slot       `json:"chat_template_file"`
 	GenConfig        slot       `json:"gen_config"`
 	ExtraFiles       []wireFile `json:"extra_files"`
+	WorkerType       string     `json:"worker_type"`
 }
 
 // ParseCard reads a model card: the object that discovery has, or the card_json in
@@ -71,7 +74,7 @@ func ParseCard(data []byte) (Card, error) {
 		// Not the cause: it would quote the card.
 		return Card{}, badCard("is not a Dynamo model card", "give the object in discovery, or its card_json")
 	}
-	c := Card{Name: w.DisplayName, Repository: w.SourcePath}
+	c := Card{Name: w.DisplayName, Repository: w.SourcePath, Since13: w.WorkerType != ""}
 	for _, one := range []slot{w.Tokenizer, w.ModelInfo, w.PromptFormatter, w.GenConfig, w.ChatTemplateFile} {
 		for kind, value := range one {
 			if err := c.put(kind, value); err != nil {

@@ -49,6 +49,8 @@ type Files struct {
 	Revision string
 	// Verified is that each file had the checksum which the source gave for it.
 	Verified bool
+	// Since13 is that all Dynamo workers of the model are of release 1.3 or later.
+	Since13 bool
 	// Stale, when set, is why the hub could not be asked. The files are the last
 	// ones known.
 	Stale error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -98,6 +99,15 @@ func (c Card) atHub() (string, bool) {
 
 // Fetch returns the files, each with the checksum that the worker's card says.
 func (w *Worker) Fetch(ctx context.Context) (*Files, error) {
+	f, err := w.any(ctx)
+	if err == nil {
+		f.Since13 = !slices.ContainsFunc(w.cfg.Cards, func(c Card) bool { return !c.Since13 })
+	}
+	return f, err
+}
+
+// any returns the files of any of the workers.
+func (w *Worker) any(ctx context.Context) (*Files, error) {
 	if w.hub != nil {
 		f, err := w.hub.Fetch(ctx)
 		if err != nil {

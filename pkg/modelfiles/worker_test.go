@@ -109,6 +109,7 @@ func TestParseCard(t *testing.T) {
 		Template:         &CardFile{base + nameTemplate, "fab12c99daec4ba049faf722b83d620d588b5648de248748eb6ed2869ad31cf4", 149},
 		GenerationConfig: &CardFile{base + nameGenerationConfig, "a757b9641be6706f5fb2883c83d1d14d5f0810573b60443d8858dbddcf9ad42c", 65},
 		ModelConfig:      &CardFile{base + nameModelConfig, "7c05823b7e84ab57350c51eca1763ea44bb9925bb36f052a1a734c0a4726279d", 319},
+		Since13:          true,
 	}
 	data := card(t, "card-1.6.1.json")
 	got, err := ParseCard(data)
