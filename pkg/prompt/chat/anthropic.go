@@ -12,6 +12,9 @@ func (w *worker) fromAnthropic() *Error {
 	if w.t.opts.Style == Dynamo {
 		return unknown("an Anthropic request in Dynamo's way")
 	}
+	if given(w.req.kwargs) { // versions of vLLM ignore them
+		return unknown("an Anthropic request with chat_template_kwargs")
+	}
 	in := w.req.messages.List()
 	if in == nil {
 		return invalid("there are no messages")

@@ -120,7 +120,7 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 			return Prompt{}, err
 		}
 	}
-	p := Prompt{Text: text, Usable: len(text), AddSpecial: special}
+	p := Prompt{Text: text, Usable: len(text), AddSpecial: special, AnySpecial: kind == prompt.Responses}
 	if w.media {
 		p.Usable, err = w.usable(text, len(body), now)
 	}

@@ -115,8 +115,8 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 		"responses, items": {
 			prompt.Responses,
 			Options{},
-			`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":2}"},{"type":"function_call","call_id":"d","name":"g","arguments":""},{"type":"function_call_output","call_id":"c","output":"r"},{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"b"}]}],"tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true}]}`,
-			`[{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"x": 2}}, "type": "function"}, {"id": "d", "function": {"name": "g", "arguments": {}}, "type": "function"}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "assistant", "content": "b"}] [{"type": "function", "function": {"name": "f", "description": null, "parameters": {"type": "object"}, "strict": true}}] True`,
+			`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":2}"},{"type":"function_call","call_id":"d","name":"g","arguments":""},{"type":"function_call_output","call_id":"c","output":"r"},{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"b"}]}],"tools":[]}`,
+			`[{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"x": 2}}, "type": "function"}, {"id": "d", "function": {"name": "g", "arguments": {}}, "type": "function"}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "assistant", "content": "b"}] null True`,
 		},
 		"responses, unfinished": {
 			prompt.Responses,
@@ -136,7 +136,7 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Text != tc.want || got.Usable != len(tc.want) || got.AddSpecial {
+			if got.Text != tc.want || got.Usable != len(tc.want) || got.AddSpecial || got.AnySpecial != (tc.kind == prompt.Responses) {
 				t.Errorf("\n got %s\nwant %s\nusable %d", got.Text, tc.want, got.Usable)
 			}
 		})
@@ -180,7 +180,13 @@ func TestRefusals(t *testing.T) {
 		"odd item":           {prompt.Responses, `{"input":[{"type":"item_reference","id":"SECRET"}]}`, CodeRequest},
 		"encrypted":          {prompt.Responses, `{"input":[{"type":"reasoning","summary":[],"encrypted_content":"SECRET"}]}`, CodeRequest},
 		"no input":           {prompt.Responses, `{}`, CodeInvalid},
+		"responses, kwargs":  {prompt.Responses, `{"input":"SECRET","chat_template_kwargs":{"enable_thinking":false}}`, CodeRequest},
+		"responses, tools":   {prompt.Responses, `{"input":"SECRET","tools":[{"type":"function","name":"f"}]}`, CodeRequest},
+		"responses, cut":     {prompt.Responses, `{"input":"SECRET","truncation":"auto"}`, CodeRequest},
+		"given response":     {prompt.Responses, `{"input":"SECRET","previous_response":{},"previous_response_id":null}`, CodeRequest},
+		"args":               {prompt.Chat, `{` + user + `,"chat_template_args":{"enable_thinking":false}}`, CodeRequest},
 		"inner system":       {prompt.AnthropicMessages, `{"system":"s","messages":[{"role":"user","content":"a"},{"role":"system","content":"SECRET"}]}`, CodeRequest},
+		"inner kwargs":       {prompt.AnthropicMessages, `{` + user + `,"chat_template_kwargs":{"enable_thinking":false}}`, CodeRequest},
 		"odd role":           {prompt.AnthropicMessages, `{"messages":[{"role":"ctx","content":"SECRET"}]}`, CodeRequest},
 		"empty system":       {prompt.AnthropicMessages, `{"system":[{"type":"text","text":""}],` + user + `}`, CodeRequest},
 		"empty assistant":    {prompt.AnthropicMessages, `{` + strings.Replace(user, "]", `,{"role":"assistant","content":[]}]`, 1) + `}`, CodeRequest},
@@ -387,6 +393,7 @@ func TestVersionsThatDiffer(t *testing.T) {
 		"effort none, told":     {prompt.Chat, thinking, effort + `"none","chat_template_kwargs":{"enable_thinking":true}}`, "none"},
 		"effort, opt in":        {prompt.Chat, "{{ enable_thinking|default(false) }}", effort + `"high"}`, ""},
 		"effort, unused":        {prompt.Chat, chat, effort + `"none"}`, "<im>x<end>"},
+		"tools not shown":       {prompt.Responses, "{{ messages[0].content }}", `{"input":"x","tools":[{"type":"function","name":"f"}]}`, "x"},
 		"effort of a message":   {prompt.AnthropicMessages, thinking, `{"output_config":{"effort":"low"},"messages":[{"role":"user","content":"x"}]}`, ""},
 		"same effort":           {prompt.Chat, "{{ reasoning_effort }}", effort + `"low","chat_template_kwargs":{"reasoning_effort":"low"}}`, "low"},
 		"continued":             {prompt.Chat, chat, resume + `"abc"}]}`, "<im>abc"},
