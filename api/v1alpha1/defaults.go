@@ -65,7 +65,7 @@ func (s *InProcessSpec) Default() {
 	set(&s.ChatTemplate.TimeZone, "UTC")
 	set(&s.MemoBytes, 256<<20)
 	set(&s.Limits.Time, Duration{time.Second})
-	set(&s.Limits.OutputBytes, 64<<20)
+	set(&s.Limits.OutputBytes, 16<<20)
 	set(&s.Limits.Messages, 10_000)
 	set(&s.Parity.Policy, ParityWhenAvailable)
 	setPointer(&s.Parity.SampleEvery, 100)

@@ -92,7 +92,7 @@ type RenderLimitsSpec struct {
 	Time Duration `json:"time,omitzero"`
 
 	// OutputBytes is the longest prompt text, in bytes.
-	// +default=67108864
+	// +default=16777216
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=1073741824
 	OutputBytes int64 `json:"outputBytes,omitempty"`

@@ -42,7 +42,7 @@ NATS, and plays both halves of the prefill/decode handshake.`,
 			if model != "" {
 				var err error
 				if cfg.Tokenize, err = app.LoadTokenizer(cmd.Context(), model, template); err != nil {
-					return err
+					return fmt.Errorf("--tokenizer %s: %w", model, err)
 				}
 			}
 			log, err := telemetry.NewLogger(cmd.ErrOrStderr(), "info", "json")

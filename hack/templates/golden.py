@@ -20,6 +20,7 @@ import jinja2.ext
 import jinja2.nodes as nodes
 import jinja2.sandbox
 
+TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 NOW = datetime.datetime(2026, 3, 5, 14, 7, 9)
 
 
@@ -175,22 +176,31 @@ def tool_of(t):
 
 
 def render(env, template, rules, tokens, body):
-    """The prompt, if both rules give the same."""
-    early, late = (render_as(env, template, parts, tokens, body) for parts in rules)
-    if early != late:
-        raise ValueError("versions of vLLM differ in the form of content")
-    return early
+    """The prompt, if all versions of vLLM and transformers give the same."""
+    prompts = {render_as(template, parts, newer, tokens, body) for parts in rules for newer in (False, True)}
+    if len(prompts) > 1:
+        raise ValueError("versions of vLLM differ")
+    return prompts.pop()
 
 
-def render_as(env, template, parts, tokens, body):
+def render_as(template, parts, newer, tokens, body):
     messages = [message_of(m, parts) for m in body["messages"]]
     variables = dict(tokens)
     variables.update(body.get("chat_template_kwargs") or {})
     if body.get("reasoning_effort") is not None:
         variables["reasoning_effort"] = body["reasoning_effort"]
+        if newer and "enable_thinking" not in (body.get("chat_template_kwargs") or {}):
+            variables["enable_thinking"] = body["reasoning_effort"] != "none"
     variables["documents"] = body.get("documents")
     tools = body.get("tools")
     resume = body.get("continue_final_message", False)
+    last = messages[-1]["content"]
+    if resume and newer:  # transformers 4.54 on marks the end of the message
+        if isinstance(last, list):
+            part = next(p for p in reversed(last) if "text" in p)
+            part["text"] += TAG
+        else:
+            messages[-1]["content"] += TAG
     text = template.render(
         messages=messages,
         tools=None if tools is None else [tool_of(t) for t in tools],
@@ -199,7 +209,9 @@ def render_as(env, template, parts, tokens, body):
     )
     if not resume:
         return text
-    last = messages[-1]["content"]
+    if newer:
+        at = text.rindex(TAG.strip())
+        return text[:at] if text[at : at + len(TAG)] == TAG else text[:at].rstrip()
     if isinstance(last, list):
         last = next(p["text"] for p in reversed(last) if "text" in p)
     core = last.strip()

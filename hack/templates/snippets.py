@@ -58,6 +58,7 @@ SPACE = [
     "{{ 1 }}{#- c #} x", "{# a\n b #}\n\n x", "{#+ a #} b", "  {#+ a #} b", "a\n{% if true +%}\n b{% endif %}", "a {{+ 1 }}", "a {{ 1 +}} b", "{{ 1 -}}\n  {% if true %}x{% endif %}",
 ]
 STATEMENTS = [
+    "{% for x in [1, 2] %}{{ x }}{% break %}{% else %}E{% endfor %}", "{% for x in [1, 2] %}{% continue %}{% else %}E{% endfor %}", "{% for x in [1, 2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}E{% endfor %}", "{% for x in [1, 2] if x %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% else %}E{% endfor %}",
     "{% for x in nums %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth }};{% endfor %}",
     "{% for x in nums if x > 1 %}{{ x }}{{ loop.length }}{% else %}none{% endfor %}", "{% for x in [] %}a{% else %}b{% endfor %}", "{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
     "{% for a, b in [(1, 2), [3, 4]] %}{{ a }}{{ b }}{% endfor %}", "{% for a, b in [1] %}{% endfor %}", "{% for (a, b) in [(1, 2)] %}{{ a }}{% endfor %}", "{% for x in 'añc' %}{{ x }}.{% endfor %}",

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warmpath/warmpath/internal/cachedir"
 	"github.com/warmpath/warmpath/internal/filelock"
 )
 
@@ -56,7 +57,7 @@ func Names() []string {
 // a model. It ends the test when they can neither be found nor fetched.
 func Dir(tb testing.TB, name string) string {
 	tb.Helper()
-	dir, err := Fetch(tb.Context(), cacheDir(), name, os.Stderr)
+	dir, err := Fetch(tb.Context(), cachedir.Path(), name, os.Stderr)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -71,18 +72,6 @@ func Read(tb testing.TB, name, file string) []byte {
 		tb.Fatal(err)
 	}
 	return data
-}
-
-// cacheDir is WARMPATH_CACHE, else a folder of the user's.
-func cacheDir() string {
-	if dir := os.Getenv("WARMPATH_CACHE"); dir != "" {
-		return dir
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil { // no home: still a folder that a second run finds again
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "warmpath")
 }
 
 // Fetch returns the folder of a model below cacheDir. When it is not there yet,

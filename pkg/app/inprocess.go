@@ -35,7 +35,8 @@ type inProcessConfig struct {
 	Policy  parity.Policy
 	Sampler *parity.Sampler
 	Recheck time.Duration // after a difference
-	Poll    time.Duration // of the files of a directory
+	Beside  []string      // files that are read with those of the source: a template, model cards
+	Poll    time.Duration // of those, and of the files of a directory
 	Fixed   bool          // what is made of the same files is the same
 
 	Log *slog.Logger
@@ -130,18 +131,24 @@ func (p *inProcess) refuse(reason string) string {
 func (p *inProcess) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	changed := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // told already
+		}
+	}
 	group.Go(func() error { p.keep(ctx, changed); return nil })
 	group.Go(func() error { p.compare(ctx); return nil })
 	if d, ok := p.cfg.Source.(*modelfiles.Directory); ok {
 		group.Go(func() error {
 			for d.Watch(ctx, p.cfg.Poll) == nil {
-				select {
-				case changed <- struct{}{}:
-				default: // told already
-				}
+				tell()
 			}
 			return nil
 		})
+	}
+	if len(p.cfg.Beside) > 0 {
+		group.Go(func() error { watchFiles(ctx, p.cfg.Beside, p.cfg.Poll, tell); return nil })
 	}
 	return group.Wait()
 }

@@ -152,6 +152,9 @@ func (s *fakeSource) Fetch(context.Context) (*modelfiles.Files, error) {
 	if s.calls++; s.err != nil {
 		return nil, s.err
 	}
+	if s.end == "panic of the source" {
+		panic(s.end)
+	}
 	return &modelfiles.Files{Template: []byte(s.end), Source: "fake", Revision: "r" + s.end, Stale: s.stale}, nil
 }
 

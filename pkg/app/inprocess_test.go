@@ -310,6 +310,21 @@ func TestFilesChange(t *testing.T) {
 		if _, reason := l.ask(t, prompt.Chat, sesame); reason != "" {
 			t.Errorf("refused as %q", reason)
 		}
+		if l.log.count("those before them stay in use") != 4 { // shapes of chats
+			t.Errorf("log:\n%s", l.log)
+		}
+		l.source.set("", nil) // taken back, and tried once more
+		reload()
+		calls := l.engines.calls.Load()
+		l.engines.set("b", honest(""))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := l.engines.calls.Load() - calls; n != 2*int64(len(parity.Canned(""))) {
+			t.Errorf("engines were asked %d times: about files that were taken back, too", n)
+		}
+		l.engines.set("b", failing(render.ErrUnsupported))
+		l.source.set("!", nil)
+		reload()
 		l.engines.set("a", honest("!")) // the engines follow
 		l.ask(t, prompt.Chat, sesame)   // which shows that the old files differ
 		time.Sleep(time.Minute + 2*time.Second)
@@ -322,7 +337,7 @@ func TestFilesChange(t *testing.T) {
 		reload()
 		l.source.set("!", nil)
 		l.want(t, sesame, "") // files that cannot be read change nothing
-		if l.log.count("stay in use") != 1 {
+		if l.log.count("those that are loaded stay in use") != 1 || l.log.count("new files are in use") != 1 {
 			t.Errorf("log:\n%s", l.log)
 		}
 	})
@@ -359,10 +374,14 @@ func TestPanicsAreContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLocal(t, nil)
 		l.engines.set("a", honest(""))
-		l.source.set("panic", nil)
+		l.source.set("panic of the source", nil)
 		l.start(t)
 		l.want(t, sesame, "not_loaded")
-		if l.log.count("level=ERROR") != 1 || !strings.Contains(l.page().Failure, "panic") {
+		l.source.set("panic", nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		l.want(t, sesame, "not_loaded")
+		if l.log.count("level=ERROR") != 2 || !strings.Contains(l.page().Failure, "panic") {
 			t.Errorf("log:\n%s", l.log)
 		}
 		l.source.set("", nil)
@@ -377,7 +396,7 @@ func TestPanicsAreContained(t *testing.T) {
 		l.want(t, strings.Replace(sesame, `"sesame"`, `"panic"`, 1), "panic")
 		l.told(&extproc.Prompt{Kind: prompt.Chat, Body: []byte(body), Scanned: &scanned, IDs: []uint32{1}})
 		synctest.Wait()
-		if l.checks[originLive][parity.Unsupported].Load() != 1 || l.log.count("level=ERROR") != 3 {
+		if l.checks[originLive][parity.Unsupported].Load() != 1 || l.log.count("level=ERROR") != 4 {
 			t.Errorf("log:\n%s", l.log)
 		}
 		l.want(t, sesame, "")

@@ -23,6 +23,7 @@ type model struct {
 	files    string // of the files alone
 	zone     *time.Location
 	noChats  error // why there is no chat template that can be used
+	maxText  int   // the longest text that is tokenized, in bytes; 0: any
 	encoder  *encoder.Encoder
 	gate     *parity.Gate
 	results  sync.Pool // of *encoder.Result
@@ -57,6 +58,9 @@ func (m *model) encode(r *encoder.Result, kind prompt.Kind, body []byte, scanned
 	if err != nil {
 		return err
 	}
+	if m.maxText > 0 && len(text.Text) > m.maxText { // a template stops at the same limit
+		return errTooLong
+	}
 	if kind == prompt.Completion && scanned.Features&prompt.HasSpecial == 0 { // the body does not say
 		text.AddSpecial = special
 	}
@@ -65,6 +69,7 @@ func (m *model) encode(r *encoder.Result, kind prompt.Kind, body []byte, scanned
 
 var (
 	errNoTemplate = &chat.Error{Code: "no_template", Msg: "the model has no chat template"}
+	errTooLong    = &chat.Error{Code: chat.CodeOutput, Msg: "the prompt is longer than is allowed"}
 	errEmbeds     = &chat.Error{Code: chat.CodeRequest, Msg: "the prompt is more than text"}
 )
 

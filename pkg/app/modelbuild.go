@@ -91,7 +91,7 @@ func (b *builder) build(f *modelfiles.Files) (*model, error) {
 		return nil, fmt.Errorf("%s: %w", cmp.Or(f.TiktokenName, "tokenizer.json"), err)
 	}
 	m := &model{
-		source: f.Source, revision: f.Revision, zone: b.zone,
+		source: f.Source, revision: f.Revision, zone: b.zone, maxText: b.options.Limits.Output,
 		gate: parity.NewGate(b.policy, b.usual),
 	}
 	template, err := b.template(m, f, &config)

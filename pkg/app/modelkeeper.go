@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warmpath/warmpath/pkg/modelfiles"
 	"github.com/warmpath/warmpath/pkg/parity"
 	"github.com/warmpath/warmpath/pkg/render"
 )
@@ -70,8 +71,9 @@ func (k *keeper) load(ctx context.Context, timer *time.Timer) {
 	if again {
 		timer.Reset(retryLast)
 	}
-	if m == nil {
-		return // the same as before
+	if m == nil { // the same as before: what waited in between was taken back
+		k.candidate = nil
+		return
 	}
 	k.candidate = m
 	if k.current.Load() == nil {
@@ -84,8 +86,8 @@ func (k *keeper) load(ctx context.Context, timer *time.Timer) {
 // the files may be old, and should be asked for again.
 func (p *inProcess) fetch(ctx context.Context) (m *model, again bool, err error) {
 	start := time.Now()
-	files, err := p.cfg.Source.Fetch(ctx)
-	if err != nil {
+	var files *modelfiles.Files
+	if err := guarded(p.cfg.Log, func() error { files, err = p.cfg.Source.Fetch(ctx); return err }); err != nil {
 		return nil, false, err
 	}
 	again = files.Stale != nil
@@ -195,6 +197,9 @@ func (k *keeper) check(ctx context.Context) {
 	}
 	if k.candidate != nil && k.candidate.gate.Covers(now.gate) {
 		k.current.Store(k.candidate)
+		if k.candidate != now {
+			k.cfg.Log.Info("the model's new files are in use", "revision", k.candidate.revision)
+		}
 		k.candidate = nil
 	}
 	k.waitFor(waits)
@@ -303,9 +308,7 @@ func (p *inProcess) tell(m *model, changes []parity.Change) {
 	by := map[parity.State][]string{}
 	for _, c := range changes {
 		if c.To == parity.Mismatch && c.Why != nil && c.Shape != parity.Other {
-			p.cfg.Log.Warn("prompts come to other token ids here than in the engine, which is asked for them until they agree",
-				"shape", c.Shape.String(), "case", c.Why.Case, "engine", c.Why.Engine,
-				"token", c.Why.Diff.Token, "tokens_here", c.Why.Diff.Local, "tokens_engine", c.Why.Diff.Engine, "revision", m.revision)
+			p.tellDifference(m, &c)
 			continue
 		}
 		by[c.To] = append(by[c.To], c.Shape.String())
@@ -315,4 +318,18 @@ func (p *inProcess) tell(m *model, changes []parity.Change) {
 			p.cfg.Log.Info("prompts and token ids in process", "state", state.String(), "shapes", by[state], "revision", m.revision)
 		}
 	}
+}
+
+// tellDifference logs where the ids of an engine part from those of a model that
+// is in use, or that may be next.
+func (p *inProcess) tellDifference(m *model, c *parity.Change) {
+	where := []any{
+		"shape", c.Shape.String(), "case", c.Why.Case, "engine", c.Why.Engine,
+		"token", c.Why.Diff.Token, "tokens_here", c.Why.Diff.Local, "tokens_engine", c.Why.Diff.Engine, "revision", m.revision,
+	}
+	if m != p.current.Load() {
+		p.cfg.Log.Warn("the model's new files give other token ids than the engine; those before them stay in use until they agree", where...)
+		return
+	}
+	p.cfg.Log.Warn("prompts come to other token ids here than in the engine, which is asked for them until they agree", where...)
 }

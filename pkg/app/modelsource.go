@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/modelfiles"
 	"github.com/warmpath/warmpath/pkg/parity"
 )
+
+// defaultPoll is how often is looked whether files changed that have no interval of
+// their own.
+const defaultPoll = 10 * time.Second
 
 // configureInProcess builds the part that turns prompts into chains here.
 func configureInProcess(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, engines engineAsker, log *slog.Logger) (*inProcess, error) {
@@ -41,8 +46,15 @@ func configureInProcess(policy *v1alpha1.RoutingPolicySpec, layout block.Layout,
 		Recheck: spec.Parity.RecheckInterval.Duration,
 		Log:     log,
 	}
+	cfg.Poll = defaultPoll
 	if d := spec.Source.Directory; d != nil {
 		cfg.Poll = d.PollInterval.Duration
+	}
+	if d := spec.Source.Dynamo; d != nil {
+		cfg.Beside = append(cfg.Beside, d.CardFiles...)
+	}
+	if file := spec.ChatTemplate.File; file != "" {
+		cfg.Beside = append(cfg.Beside, file)
 	}
 	return newInProcess(cfg), nil
 }

@@ -1,15 +1,19 @@
 package app
 
 import (
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zeebo/blake3"
 
@@ -18,7 +22,9 @@ import (
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/modelfiles"
 	"github.com/warmpath/warmpath/pkg/parity"
+	"github.com/warmpath/warmpath/pkg/prompt"
 	"github.com/warmpath/warmpath/pkg/prompt/chat"
+	"github.com/warmpath/warmpath/pkg/prompt/encoder"
 )
 
 // card writes the model card of a worker that serves the files of a folder.
@@ -134,7 +140,7 @@ func TestBuilderOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		limits := b.options.Limits
-		if limits.Output != 64<<20 || limits.Messages != 10_000 || limits.Watch == nil || !limits.Watch()() {
+		if limits.Output != 16<<20 || limits.Messages != 10_000 || limits.Watch == nil || !limits.Watch()() {
 			t.Errorf("%s: limits %+v", tc.name, limits)
 		}
 		b.options.Limits = chat.Limits{}
@@ -143,6 +149,90 @@ func TestBuilderOptions(t *testing.T) {
 		}
 		if !reflect.DeepEqual(b.options, tc.want) || b.usual != tc.usual || p.cfg.Special != tc.special {
 			t.Errorf("%s: %+v, usual %v, special %v", tc.name, b.options, b.usual, p.cfg.Special)
+		}
+	}
+}
+
+// TestFilesBeside: what is read with the model's files is watched, too.
+func TestFilesBeside(t *testing.T) {
+	policy := &v1alpha1.RoutingPolicySpec{}
+	spec := &policy.Tokenizer.InProcess
+	spec.Source.Dynamo = &v1alpha1.DynamoSourceSpec{CardFiles: []string{"a", "b"}}
+	spec.ChatTemplate.File = "c"
+	policy.Default()
+	p, err := configureInProcess(policy, block.Layout{Size: 4}, &fakeEngines{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"a", "b", "c"}; !slices.Equal(p.cfg.Beside, want) || p.cfg.Poll != defaultPoll || p.cfg.Fixed {
+		t.Errorf("watched: %q each %v, fixed %v", p.cfg.Beside, p.cfg.Poll, p.cfg.Fixed)
+	}
+}
+
+// TestLongTexts: the limit holds for texts that no template stops, too.
+func TestLongTexts(t *testing.T) {
+	policy := &v1alpha1.RoutingPolicySpec{}
+	policy.Tokenizer.InProcess.Source.Directory = &v1alpha1.DirectorySourceSpec{Path: t.TempDir()}
+	policy.Tokenizer.InProcess.Limits.OutputBytes = 1024
+	policy.Default()
+	b, err := newBuilder(policy, block.Layout{Size: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testmodels.WriteSmall(t, policy.Tokenizer.InProcess.Source.Directory.Path, testmodels.ChatML)
+	files, err := (&modelfiles.Directory{Path: policy.Tokenizer.InProcess.Source.Directory.Path}).Fetch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := b.build(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]string{1024: "", 1025: "limit_output"} {
+		reason := ""
+		body := []byte(`{"model":"m","prompt":"` + strings.Repeat("a", n) + `"}`)
+		if err := m.encodeUnscanned(&encoder.Result{}, prompt.Completion, body, false, time.Now()); err != nil {
+			reason = reasonOf(err)
+		}
+		if reason != want {
+			t.Errorf("%d bytes: %q, want %q", n, reason, want)
+		}
+	}
+}
+
+// TestTiktoken: a folder as Kimi's, with ranks in the place of a tokenizer.json.
+func TestTiktoken(t *testing.T) {
+	dir := t.TempDir()
+	var ranks strings.Builder
+	for i := range 256 {
+		fmt.Fprintln(&ranks, base64.StdEncoding.EncodeToString([]byte{byte(i)}), i)
+	}
+	for class, want := range map[string]string{
+		"TikTokenTokenizer": "",
+		"OtherTokenizer":    `tiktoken.model: tokenizer: tokenizer_class: the tokenizer class "OtherTokenizer" is not supported`,
+	} {
+		for name, text := range map[string]string{
+			"tiktoken.model": ranks.String(),
+			"tokenizer_config.json": `{"tokenizer_class":"` + class + `","added_tokens_decoder":{"256":{"content":"<|im_end|>"}},` +
+				`"chat_template":"{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}"}`,
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tokens, err := LoadTokenizer(t.Context(), dir, "")
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want %q", class, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tokens(prompt.Chat, []byte(chatBody("hi", "")))
+		if want := []uint32{'h', 'i', 256}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("ids %v, %v, want %v", got, err, want)
 		}
 	}
 }

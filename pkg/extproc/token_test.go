@@ -324,6 +324,27 @@ func TestTokenizerFails(t *testing.T) {
 	r.waitIdle(t)
 }
 
+// TestLogOfEngines: prompts that are done in process do not end a run of failures,
+// which are of those that engines are asked for. The log would change its mind
+// with every request.
+func TestLogOfEngines(t *testing.T) {
+	source, failure := Engine, errors.New("engine is asleep")
+	r := newRig(t, splitPool(), func(c *Config) {
+		c.Tokenizer = inProcess(func(p *Prompt) error { p.Source = source; return failure })
+	})
+	r.serve(t, chat, helloChat)
+	source, failure = InProcess, nil
+	r.serve(t, chat, helloChat)
+	if n := r.log.count("turned into token ids again"); n != 0 {
+		t.Errorf("log:\n%s", r.log)
+	}
+	source = Engine
+	r.serve(t, chat, helloChat)
+	if n := r.log.count("turned into token ids again"); n != 1 {
+		t.Errorf("log:\n%s", r.log)
+	}
+}
+
 // TestNoTokenizer: text is routed by load, with a length that is estimated at 4
 // bytes per token.
 func TestNoTokenizer(t *testing.T) {

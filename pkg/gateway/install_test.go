@@ -150,16 +150,3 @@ func TestInstallWaits(t *testing.T) {
 type writerFunc func([]byte)
 
 func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
-
-func TestCacheDir(t *testing.T) {
-	t.Setenv("WARMPATH_CACHE", "/somewhere")
-	if got := CacheDir(); got != "/somewhere" {
-		t.Errorf("got %q", got)
-	}
-	t.Setenv("WARMPATH_CACHE", "")
-	t.Setenv("XDG_CACHE_HOME", "/xdg")
-	t.Setenv("HOME", "/home/x")
-	if got := CacheDir(); filepath.Base(got) != "warmpath" || filepath.Dir(got) == "." {
-		t.Errorf("got %q", got)
-	}
-}

@@ -20,13 +20,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/warmpath/warmpath/internal/cachedir"
 )
 
 // kinds are the gateways that must behave alike.
 var kinds = []string{"envoy", "builtin"}
 
 var envoyPath = sync.OnceValues(func() (string, error) {
-	return InstallEnvoy(context.Background(), CacheDir(), os.Stderr)
+	return InstallEnvoy(context.Background(), cachedir.Path(), os.Stderr)
 })
 
 // front starts a gateway of a kind and returns its address.

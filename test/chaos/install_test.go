@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/warmpath/warmpath/pkg/gateway"
+	"github.com/warmpath/warmpath/internal/cachedir"
 )
 
 // natsModule is the module of nats-server, and its main package.
@@ -23,7 +23,7 @@ func installNATS(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("which nats-server does go.mod name: %w", err)
 	}
-	cache, err := filepath.Abs(gateway.CacheDir())
+	cache, err := filepath.Abs(cachedir.Path())
 	if err != nil {
 		return "", err
 	}

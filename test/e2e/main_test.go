@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/warmpath/warmpath/internal/cachedir"
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
 
@@ -68,6 +69,6 @@ func prepare(dir string) error {
 	}
 	eppBinary, warmpathBinary = filepath.Join(dir, "epp"), filepath.Join(dir, "warmpath")
 	var err error
-	envoyBinary, err = gateway.InstallEnvoy(ctx, gateway.CacheDir(), os.Stderr)
+	envoyBinary, err = gateway.InstallEnvoy(ctx, cachedir.Path(), os.Stderr)
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/warmpath/warmpath/internal/cachedir"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
@@ -46,7 +47,7 @@ func startChain(t *testing.T, cfg StackConfig) *chain {
 	}
 	c.picker = StartPicker(t, c.stack, picker)
 
-	envoy, err := gateway.InstallEnvoy(t.Context(), gateway.CacheDir(), os.Stderr)
+	envoy, err := gateway.InstallEnvoy(t.Context(), cachedir.Path(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}

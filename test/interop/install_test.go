@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/warmpath/warmpath/internal/pypi"
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
@@ -17,7 +18,7 @@ func TestInstallOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			marker, err := os.Stat(filepath.Join(inst.Dir, markerFile))
+			marker, err := os.Stat(filepath.Join(inst.Dir, pypi.MarkerFile))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,9 @@ func (w *worker) fromAnthropic() *Error {
 	if w.t.opts.Style == Dynamo {
 		return unknown("an Anthropic request in Dynamo's way")
 	}
+	if given(w.req.kwargs) { // versions of vLLM ignore them
+		return unknown("an Anthropic request with chat_template_kwargs")
+	}
 	in := w.req.messages.List()
 	if in == nil {
 		return invalid("there are no messages")
@@ -65,6 +68,9 @@ func (w *worker) systemText(v jinja.Value) (jinja.Value, *Error) {
 		}
 		all.WriteString(text.Text())
 	}
+	if all.Len() == 0 { // versions of vLLM differ in whether that is a message
+		return v, unknown("a system of empty texts")
+	}
 	return jinja.String(all.String()), nil
 }
 
@@ -82,6 +88,12 @@ func (w *worker) anthropicMessage(list []*jinja.Dict, m *jinja.Dict) ([]*jinja.D
 	content, _ := m.Get("content")
 	if role.Kind() != jinja.KindString {
 		return nil, invalid("a message has no role")
+	}
+	if role.Text() != "user" && role.Text() != "assistant" {
+		// Versions of vLLM refuse a message of the system here, join it to the one
+		// at the start, leave it or fold it into a neighbour. They map roles of no
+		// standard, or refuse them.
+		return nil, unknown("a message that is neither the user's nor the assistant's")
 	}
 	if content.Kind() == jinja.KindString {
 		return append(list, w.message(role.Text(), content)), nil
@@ -116,8 +128,10 @@ func (w *worker) anthropicMessage(list []*jinja.Dict, m *jinja.Dict) ([]*jinja.D
 	switch {
 	case len(b.parts) > 0:
 		out.Set("content", jinja.ListOf(&jinja.List{Items: b.parts}))
-	case len(b.calls) == 0 && !b.thought:
+	case role.Text() == "user":
 		return list, nil
+	case len(b.calls) == 0 && !b.thought: // versions of vLLM keep it, drop it or give it a content
+		return nil, unknown("a message of the assistant with nothing in it")
 	}
 	return append(list, out), nil
 }
@@ -182,9 +196,29 @@ func (w *worker) toolUse(block *jinja.Dict) jinja.Value {
 	return jinja.DictOf(call)
 }
 
+// typed returns a schema with a type: one without is that of an object.
+func (w *worker) typed(schema *jinja.Dict) *jinja.Dict {
+	if _, ok := schema.Get("type"); ok {
+		return schema
+	}
+	out := w.copied(schema, 1)
+	out.Set("type", jinja.String("object"))
+	return out
+}
+
+// effortCounts reports whether output_config has an effort that the template
+// could show: newer versions of vLLM take it for the chat's reasoning_effort.
+func (w *worker) effortCounts(output *jinja.Dict) bool {
+	effort, _ := output.Get("effort")
+	return given(effort) && (w.t.jinja.Uses("reasoning_effort") || w.t.jinja.Uses("enable_thinking"))
+}
+
 // anthropicTools brings tools into the form of a chat completion.
 func (w *worker) anthropicTools() *Error {
 	r := &w.req
+	if out := r.output.Dict(); out != nil && w.effortCounts(out) {
+		return unknown("an effort, which versions of vLLM ignore")
+	}
 	if choice := r.toolChoice.Dict(); choice != nil {
 		if r.toolChoice, _ = choice.Get("type"); r.toolChoice.Text() == "none" {
 			return unknown("a tool choice of none")
@@ -203,11 +237,17 @@ func (w *worker) anthropicTools() *Error {
 		if kind, _ := tool.Get("type"); given(kind) && kind.Text() != "custom" {
 			return unknown("a tool of the server")
 		}
+		if later, _ := tool.Get("defer_loading"); given(later) { // some versions of vLLM show it to the template
+			return unknown("a tool that is loaded later")
+		}
 		f := w.dec.slab.dict(3)
 		for _, key := range [][2]string{{"name", "name"}, {"description", "description"}, {"parameters", "input_schema"}} {
 			v, _ := tool.Get(key[1])
-			if v.Kind() == jinja.KindUndefined {
+			switch {
+			case v.Kind() == jinja.KindUndefined:
 				v = jinja.None
+			case v.Dict() != nil && key[1] == "input_schema":
+				v = jinja.DictOf(w.typed(v.Dict()))
 			}
 			f.Set(key[0], v)
 		}

@@ -139,6 +139,11 @@ type Prompt struct {
 	// AddSpecial says that the tokenizer adds its special tokens (BOS and the
 	// like). A chat has them in its text.
 	AddSpecial bool
+	// AnySpecial says that versions of the engine differ in AddSpecial. Such a
+	// prompt is only sure with a tokenizer that adds nothing. vLLM (2026) adds
+	// special tokens to the prompt of a responses request, once more, where it
+	// did not before.
+	AnySpecial bool
 	// Usable is how many bytes of Text a prefix may rely on: all, or those before
 	// the first image, audio or video.
 	Usable int

@@ -22,6 +22,8 @@ type worker struct {
 	media   bool          // a message has more than text
 	variant bool          // media are told apart: see usable
 	asParts bool          // content is given as parts
+	newer   bool          // an effort switches thinking: see thinks
+	tagged  bool          // the last message has a mark at its end: see confirmResumed
 	resume  string        // the end of the last message, which is to be continued
 	parts   int           // parts of content that may still come
 }
@@ -75,7 +77,7 @@ func (w *worker) release() {
 	clear(w.dec.values[:cap(w.dec.values)])
 	w.req, w.list, w.out, w.resume = request{}, w.list[:0], nil, ""
 	w.vars = jinja.Dict{}
-	w.media, w.variant = false, false
+	w.media, w.variant, w.newer, w.tagged = false, false, false, false
 }
 
 func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, *Error) {
@@ -113,12 +115,12 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 	if err != nil {
 		return Prompt{}, err
 	}
-	if w.t.unsure && w.t.opts.Style == VLLM {
+	if w.t.opts.Style == VLLM {
 		if err := w.confirm(text, len(body), now); err != nil {
 			return Prompt{}, err
 		}
 	}
-	p := Prompt{Text: text, Usable: len(text), AddSpecial: special}
+	p := Prompt{Text: text, Usable: len(text), AddSpecial: special, AnySpecial: kind == prompt.Responses}
 	if w.media {
 		p.Usable, err = w.usable(text, len(body), now)
 	}
@@ -135,17 +137,42 @@ func (w *worker) again(size int, now time.Time) (string, *Error) {
 	return text, err
 }
 
-// confirm refuses a request that the two forms of content give different prompts
-// for. What media stand for is not known in one of them.
+// confirm refuses a request for which versions of vLLM and transformers may give
+// different prompts: where they differ, it is rendered the other way, too.
 func (w *worker) confirm(text string, size int, now time.Time) *Error {
-	const msg = "a template for which versions of vLLM differ in the form of content"
-	if w.media {
-		return unknown(msg)
+	if w.t.unsure {
+		const msg = "a template for which versions of vLLM differ in the form of content"
+		if w.media { // what media stand for is not known in one of the forms
+			return unknown(msg)
+		}
+		w.asParts = !w.t.parts
+		err := w.same(text, size, now, msg)
+		w.asParts = w.t.parts
+		if err != nil {
+			return err
+		}
 	}
-	w.asParts = !w.t.parts
+	if w.thinks() {
+		w.newer = true
+		err := w.same(text, size, now, "an effort, by which only some versions of vLLM switch thinking")
+		w.newer = false
+		if err != nil {
+			return err
+		}
+	}
+	if w.resume != "" {
+		w.tagged = true
+		err := w.same(text, size, now, "a message to be continued that versions of transformers cut in different places")
+		w.tagged = false
+		return err
+	}
+	return nil
+}
+
+// same renders the request once more and refuses it when the text differs.
+func (w *worker) same(text string, size int, now time.Time, msg string) *Error {
 	other, err := w.again(size, now)
-	w.asParts = w.t.parts
-	if err == nil && other != text || err != nil && err.Code == CodeRaised {
+	if err == nil && other != text || err != nil && (err.Code == CodeRaised || err.Code == CodeInvalid) {
 		err = unknown(msg)
 	}
 	return err
@@ -200,10 +227,13 @@ func (w *worker) text(size int, now time.Time) (string, *Error) {
 	if renderErr != nil {
 		return "", templateError(renderErr)
 	}
-	if w.resume != "" {
-		return resumed(view(out), w.resume)
+	switch {
+	case w.resume == "":
+		return view(out), nil
+	case w.tagged:
+		return resumedAtTag(view(out))
 	}
-	return view(out), nil
+	return resumed(view(out), w.resume)
 }
 
 // messages checks the list of messages and its length.

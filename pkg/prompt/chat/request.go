@@ -9,7 +9,8 @@ import (
 // request is what matters of a body, in the form of a chat completion.
 type request struct {
 	messages, tools, toolChoice jinja.Value
-	kwargs, documents, effort   jinja.Value
+	kwargs, args                jinja.Value // chat_template_kwargs, chat_template_args
+	documents, effort           jinja.Value
 	generate, resume            jinja.Value // add_generation_prompt, continue_final_message
 	special                     jinja.Value // add_special_tokens
 	template                    jinja.Value // chat_template
@@ -18,6 +19,8 @@ type request struct {
 	// of the other two APIs
 	system, input, instructions jinja.Value
 	reasoning, previous, stored jinja.Value
+	truncation                  jinja.Value
+	output                      jinja.Value // output_config
 }
 
 // field returns the place for a key of the body, nil for a key that does not
@@ -28,8 +31,10 @@ func (r *request) field(kind prompt.Kind, key string) *jinja.Value {
 		return &r.tools
 	case "tool_choice":
 		return &r.toolChoice
-	case "chat_template_kwargs", "chat_template_args":
+	case "chat_template_kwargs":
 		return &r.kwargs
+	case "chat_template_args": // Dynamo's other name
+		return &r.args
 	}
 	switch kind {
 	case prompt.Chat:
@@ -42,6 +47,8 @@ func (r *request) field(kind prompt.Kind, key string) *jinja.Value {
 			return &r.messages
 		case "system":
 			return &r.system
+		case "output_config":
+			return &r.output
 		}
 	default:
 	}
@@ -78,8 +85,12 @@ func (r *request) responsesField(key string) *jinja.Value {
 		return &r.instructions
 	case "reasoning":
 		return &r.reasoning
-	case "previous_response_id":
-		return &r.previous
+	case "previous_response_id", "previous_response", "previous_input_messages":
+		if !given(r.previous) {
+			return &r.previous
+		}
+	case "truncation":
+		return &r.truncation
 	case "prompt":
 		return &r.stored
 	}
@@ -144,6 +155,10 @@ func (r *request) check() *Error {
 		return unknown("the request goes on from a stored response")
 	case given(r.stored):
 		return unknown("the request uses a stored prompt")
+	case given(r.args): // vLLM ignores it, and which of two counts in Dynamo is not known
+		return unknown("the request has chat_template_args")
+	case given(r.truncation) && r.truncation.Text() != "disabled":
+		return unknown("the request allows a prompt that is cut")
 	case given(r.kwargs) && r.kwargs.Dict() == nil:
 		return unknown("chat_template_kwargs is not an object")
 	case given(r.tools) && r.tools.List() == nil:

@@ -12,6 +12,8 @@ func (w *worker) fromResponses() *Error {
 		return unknown("a responses request to a model of the harmony format")
 	case w.t.opts.Style == Dynamo:
 		return unknown("a responses request in Dynamo's way")
+	case given(r.kwargs): // versions of vLLM ignore them
+		return unknown("a responses request with chat_template_kwargs")
 	}
 	var list []*jinja.Dict
 	if text := r.instructions; given(text) && text.Text() != "" {
@@ -34,7 +36,7 @@ func (w *worker) fromResponses() *Error {
 	if d := r.reasoning.Dict(); d != nil {
 		r.effort, _ = d.Get("effort")
 	}
-	return w.flatTools()
+	return w.noTools()
 }
 
 func (w *worker) message(role string, content jinja.Value) *jinja.Dict {
@@ -197,34 +199,14 @@ func (w *worker) responseThought(item, last *jinja.Dict) (*jinja.Dict, *Error) {
 	return m, nil
 }
 
-// flatTools brings tools of the Responses API, whose functions are flat, into the
-// form of a chat completion.
-func (w *worker) flatTools() *Error {
-	l := w.req.tools.List()
-	if l == nil || len(l.Items) == 0 {
-		w.req.tools = jinja.None
-		return nil
+// noTools refuses tools, unless the template does not show any. Versions of vLLM
+// fill in different fields (strict, defer_loading), in different orders, and drop
+// tools for a tool choice of none or do not; no endpoint says what it makes of
+// them.
+func (w *worker) noTools() *Error {
+	if l := w.req.tools.List(); l != nil && len(l.Items) > 0 && w.t.jinja.Uses("tools") {
+		return unknown("tools of a responses request, which versions of vLLM show in different ways")
 	}
-	out := w.dec.slab.list(len(l.Items))
-	for i, item := range l.Items {
-		tool := item.Dict()
-		if tool == nil {
-			return invalid("a tool is not an object")
-		}
-		if kind, _ := tool.Get("type"); kind.Text() != "function" {
-			return unknown("a tool that is no function")
-		}
-		f := w.dec.slab.dict(tool.Len())
-		for _, e := range tool.Entries() {
-			if e.Key.Text() != "type" {
-				f.Set(e.Key.Text(), e.Val)
-			}
-		}
-		t := w.dec.slab.dict(2)
-		t.Set("type", jinja.String("function"))
-		t.Set("function", jinja.DictOf(f))
-		out.Items[i] = jinja.DictOf(t)
-	}
-	w.req.tools = jinja.ListOf(out)
+	w.req.tools = jinja.None
 	return nil
 }

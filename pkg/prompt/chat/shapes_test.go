@@ -115,8 +115,8 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 		"responses, items": {
 			prompt.Responses,
 			Options{},
-			`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":2}"},{"type":"function_call","call_id":"d","name":"g","arguments":""},{"type":"function_call_output","call_id":"c","output":"r"},{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"b"}]}],"tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true}]}`,
-			`[{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"x": 2}}, "type": "function"}, {"id": "d", "function": {"name": "g", "arguments": {}}, "type": "function"}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "assistant", "content": "b"}] [{"type": "function", "function": {"name": "f", "description": null, "parameters": {"type": "object"}, "strict": true}}] True`,
+			`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{\"x\":2}"},{"type":"function_call","call_id":"d","name":"g","arguments":""},{"type":"function_call_output","call_id":"c","output":"r"},{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"b"}]}],"tools":[]}`,
+			`[{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"x": 2}}, "type": "function"}, {"id": "d", "function": {"name": "g", "arguments": {}}, "type": "function"}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "assistant", "content": "b"}] null True`,
 		},
 		"responses, unfinished": {
 			prompt.Responses,
@@ -127,8 +127,8 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 		"anthropic": {
 			prompt.AnthropicMessages,
 			Options{},
-			`{"system":[{"type":"text","text":"s"},{"type":"text","text":"t"}],"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"b"},{"type":"tool_use","id":"c","name":"f","input":{"z":1}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"r"},{"type":"text","text":"next"}]}],"tools":[{"name":"f","input_schema":{"type":"object"}}],"max_tokens":5}`,
-			`[{"role": "system", "content": "st"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"z": 1}}}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "user", "content": "next"}] [{"type": "function", "function": {"name": "f", "description": null, "parameters": {"type": "object"}}}] True`,
+			`{"system":[{"type":"text","text":"s"},{"type":"text","text":"t"}],"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"b"},{"type":"tool_use","id":"c","name":"f","input":{"z":1}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"r"},{"type":"text","text":"next"}]}],"tools":[{"name":"f","input_schema":{"properties":{}}}],"max_tokens":5,"output_config":{"effort":"high"}}`,
+			`[{"role": "system", "content": "st"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"z": 1}}}], "reasoning": "hm", "reasoning_content": "hm"}, {"role": "tool", "content": "r", "tool_call_id": "c"}, {"role": "user", "content": "next"}] [{"type": "function", "function": {"name": "f", "description": null, "parameters": {"properties": {}, "type": "object"}}}] True`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Text != tc.want || got.Usable != len(tc.want) || got.AddSpecial {
+			if got.Text != tc.want || got.Usable != len(tc.want) || got.AddSpecial || got.AnySpecial != (tc.kind == prompt.Responses) {
 				t.Errorf("\n got %s\nwant %s\nusable %d", got.Text, tc.want, got.Usable)
 			}
 		})
@@ -180,6 +180,19 @@ func TestRefusals(t *testing.T) {
 		"odd item":           {prompt.Responses, `{"input":[{"type":"item_reference","id":"SECRET"}]}`, CodeRequest},
 		"encrypted":          {prompt.Responses, `{"input":[{"type":"reasoning","summary":[],"encrypted_content":"SECRET"}]}`, CodeRequest},
 		"no input":           {prompt.Responses, `{}`, CodeInvalid},
+		"responses, kwargs":  {prompt.Responses, `{"input":"SECRET","chat_template_kwargs":{"enable_thinking":false}}`, CodeRequest},
+		"responses, tools":   {prompt.Responses, `{"input":"SECRET","tools":[{"type":"function","name":"f"}]}`, CodeRequest},
+		"responses, cut":     {prompt.Responses, `{"input":"SECRET","truncation":"auto"}`, CodeRequest},
+		"given response":     {prompt.Responses, `{"input":"SECRET","previous_response":{},"previous_response_id":null}`, CodeRequest},
+		"args":               {prompt.Chat, `{` + user + `,"chat_template_args":{"enable_thinking":false}}`, CodeRequest},
+		"inner system":       {prompt.AnthropicMessages, `{"system":"s","messages":[{"role":"user","content":"a"},{"role":"system","content":"SECRET"}]}`, CodeRequest},
+		"inner kwargs":       {prompt.AnthropicMessages, `{` + user + `,"chat_template_kwargs":{"enable_thinking":false}}`, CodeRequest},
+		"odd role":           {prompt.AnthropicMessages, `{"messages":[{"role":"ctx","content":"SECRET"}]}`, CodeRequest},
+		"empty system":       {prompt.AnthropicMessages, `{"system":[{"type":"text","text":""}],` + user + `}`, CodeRequest},
+		"empty assistant":    {prompt.AnthropicMessages, `{` + strings.Replace(user, "]", `,{"role":"assistant","content":[]}]`, 1) + `}`, CodeRequest},
+		"later tool":         {prompt.AnthropicMessages, `{` + user + `,"tools":[{"name":"f","input_schema":{},"defer_loading":true}]}`, CodeRequest},
+		"two prompts":        {prompt.Chat, `{` + user + `,"chat_template_kwargs":{"add_generation_prompt":false}}`, CodeRequest},
+		"two efforts":        {prompt.Chat, `{` + user + `,"reasoning_effort":"low","chat_template_kwargs":{"reasoning_effort":"high"}}`, CodeRequest},
 		"result, a list":     {prompt.AnthropicMessages, `{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"SECRET"}]}]}]}`, CodeRequest},
 		"document":           {prompt.AnthropicMessages, `{"messages":[{"role":"user","content":[{"type":"document","source":"SECRET"}]}]}`, CodeRequest},
 	} {
@@ -358,4 +371,45 @@ func FuzzRender(f *testing.F) {
 		}
 		_, _ = Completion(body, 0, len(body))
 	})
+}
+
+// TestVersionsThatDiffer wants requests refused for which versions of engines give
+// different prompts, and only those.
+func TestVersionsThatDiffer(t *testing.T) {
+	const (
+		thinking = "{% if enable_thinking is defined and not enable_thinking %}off{% endif %}{{ reasoning_effort }}"
+		chat     = "{% for m in messages %}<im>{{ m.content }}<end>{% endfor %}"
+		trimmed  = "{% for m in messages %}<im>{{ m.content|trim }}<end>{% endfor %}"
+		effort   = `{"messages":[{"role":"user","content":"x"}],"reasoning_effort":`
+		resume   = `{"continue_final_message":true,"add_generation_prompt":false,"messages":[{"role":"assistant","content":`
+	)
+	for name, tc := range map[string]struct {
+		kind           prompt.Kind
+		template, body string
+		want           string // empty: refused
+	}{
+		"effort":                {prompt.Chat, thinking, effort + `"high"}`, "high"},
+		"effort none":           {prompt.Chat, thinking, effort + `"none"}`, ""},
+		"effort none, told":     {prompt.Chat, thinking, effort + `"none","chat_template_kwargs":{"enable_thinking":true}}`, "none"},
+		"effort, opt in":        {prompt.Chat, "{{ enable_thinking|default(false) }}", effort + `"high"}`, ""},
+		"effort, unused":        {prompt.Chat, chat, effort + `"none"}`, "<im>x<end>"},
+		"tools not shown":       {prompt.Responses, "{{ messages[0].content }}", `{"input":"x","tools":[{"type":"function","name":"f"}]}`, "x"},
+		"effort of a message":   {prompt.AnthropicMessages, thinking, `{"output_config":{"effort":"low"},"messages":[{"role":"user","content":"x"}]}`, ""},
+		"same effort":           {prompt.Chat, "{{ reasoning_effort }}", effort + `"low","chat_template_kwargs":{"reasoning_effort":"low"}}`, "low"},
+		"continued":             {prompt.Chat, chat, resume + `"abc"}]}`, "<im>abc"},
+		"continued, space":      {prompt.Chat, chat, resume + `"abc "}]}`, "<im>abc "},
+		"continued, trimmed":    {prompt.Chat, trimmed, resume + `" abc "}]}`, "<im>abc"},
+		"continued, in the end": {prompt.Chat, chat, resume + `"e"}]}`, ""},
+		"continued, two spaces": {prompt.Chat, chat, resume + `" abc "}]}`, ""},
+		"continued, cut":        {prompt.Chat, "{{ messages[0].content[:3] }}", resume + `"abc"}]}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := compile(t, tc.template, Options{}).Render(tc.kind, []byte(tc.body), goldenNow)
+			if tc.want == "" {
+				wantCode(t, err, CodeRequest)
+			} else if err != nil || got.Text != tc.want {
+				t.Errorf("got %q, %v, want %q", got.Text, err, tc.want)
+			}
+		})
+	}
 }

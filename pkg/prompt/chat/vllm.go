@@ -30,12 +30,18 @@ func (w *worker) vllm() *Error {
 		if w.resume, err = w.lastText(); err != nil {
 			return err
 		}
+		if w.tagged {
+			w.tag()
+		}
 	}
 	tools := jinja.None
 	if given(w.req.tools) && !w.dropTools() {
 		if tools, err = w.vllmTools(); err != nil {
 			return err
 		}
+	}
+	if err := w.settled(generate); err != nil {
+		return err
 	}
 	w.base()
 	w.set("messages", jinja.ListOf(&jinja.List{Items: w.list}))
@@ -48,8 +54,45 @@ func (w *worker) vllm() *Error {
 	}
 	if v := w.req.effort; given(v) && v.Text() != "auto" {
 		w.set("reasoning_effort", v)
+		if w.newer {
+			w.set("enable_thinking", jinja.Bool(v.Text() != "none"))
+		}
 	}
 	return nil
+}
+
+// settled refuses kwargs that contradict fields of the request. Which of the two
+// wins depends on the version of vLLM.
+func (w *worker) settled(generate bool) *Error {
+	for _, f := range []struct {
+		name string
+		val  jinja.Value
+	}{
+		{"add_generation_prompt", jinja.Bool(generate)},
+		{"documents", w.req.documents},
+		{"reasoning_effort", w.req.effort},
+	} {
+		v, ok := w.kwarg(f.name)
+		if ok && given(f.val) && v != f.val && (v.Kind() != jinja.KindString || v.Text() != f.val.Text()) {
+			return unknown("chat_template_kwargs and the request disagree on " + f.name)
+		}
+	}
+	return nil
+}
+
+// kwarg returns a value of the request's kwargs.
+func (w *worker) kwarg(name string) (jinja.Value, bool) {
+	if d := w.req.kwargs.Dict(); d != nil {
+		return d.Get(name)
+	}
+	return jinja.Undefined, false
+}
+
+// thinks reports whether an effort may switch thinking on or off: newer versions
+// of vLLM set enable_thinking by it, unless the request does.
+func (w *worker) thinks() bool {
+	_, ok := w.kwarg("enable_thinking")
+	return !ok && given(w.req.effort) && w.req.effort.Text() != "auto" && w.t.jinja.Uses("enable_thinking")
 }
 
 func (w *worker) set(name string, v jinja.Value) { w.vars.Set(name, v) }

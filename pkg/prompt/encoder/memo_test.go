@@ -319,3 +319,19 @@ func TestKnownPromptAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestUnsureSpecialTokens wants a prompt for which engines differ in special
+// tokens refused, unless the tokenizer has none.
+func TestUnsureSpecialTokens(t *testing.T) {
+	f := newFake()
+	var r encoder.Result
+	p := chat.Prompt{Text: "<start>a", Usable: 8, AnySpecial: true}
+	var e *chat.Error
+	if err := newEncoder(t, f, 0).EncodeText(&r, p, 0); !errors.As(err, &e) || e.Code != chat.CodeRequest || r.Tokens != 0 {
+		t.Errorf("%d tokens, %v", r.Tokens, err)
+	}
+	f.prefix, f.suffix = nil, nil
+	if err := newEncoder(t, f, 0).EncodeText(&r, p, 0); err != nil || r.Tokens != len(f.whole(p.Text, true)) {
+		t.Errorf("%d tokens, %v", r.Tokens, err)
+	}
+}

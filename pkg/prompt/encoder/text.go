@@ -13,6 +13,9 @@ var ErrTokenizer = errors.New("encoder: the tokenizer returned an empty segment"
 // EncodeText is [Encoder.Encode] for a prompt's text.
 func (e *Encoder) EncodeText(r *Result, p chat.Prompt, seed block.Seed) error {
 	r.reset()
+	if p.AnySpecial && len(e.tokenizer.Prefix(true))+len(e.tokenizer.Suffix(true)) > 0 {
+		return &chat.Error{Code: chat.CodeRequest, Msg: "versions of the engine differ in whether special tokens are added"}
+	}
 	j := job{e: e, r: r, text: p.Text, special: p.AddSpecial, seed: seed, usable: min(max(p.Usable, 0), len(p.Text))}
 	j.whole = j.usable == len(j.text)
 	if err := j.run(); err != nil {

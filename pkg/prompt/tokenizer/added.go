@@ -38,6 +38,11 @@ type addedTokens struct {
 	mends bool
 }
 
+// maxAdded is how many bytes an added token may have. Where one nearly matches at
+// every place of a text, all of its bytes are looked at each time. The longest in
+// use have less than 100.
+const maxAdded = 256
+
 // addedTokens reads the list of added tokens. Their ids are not read: Hugging
 // Face gives ids by its own rule and so does [reader.added].
 func (r *reader) addedTokens(n *node) []addedToken {
@@ -65,6 +70,9 @@ func (r *reader) addedTokens(n *node) []addedToken {
 			late:       r.mustFlag(item, "normalized"),
 			special:    r.mustFlag(item, "special"),
 		})
+		if len(list[i].content) > maxAdded {
+			r.fail(item, "the token has more than %d bytes", maxAdded)
+		}
 		if r.err != nil {
 			return nil
 		}

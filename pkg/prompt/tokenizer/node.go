@@ -21,6 +21,10 @@ type field struct {
 	value node
 }
 
+// maxFields is how many fields an object may have that is read into a node. They
+// are searched one by one; files in use have a few dozen.
+const maxFields = 1024
+
 // node consumes a value. Fields for which raw is true are skipped: they keep
 // only where they are.
 func (p *parser) node(path string, depth int, raw func(path string) bool) node {
@@ -40,8 +44,14 @@ func (p *parser) node(path string, depth int, raw func(path string) bool) node {
 			if p.err != nil {
 				return n
 			}
-			if n.get(key) != nil {
+			switch {
+			case len(n.fields) == maxFields:
+				p.fail(at, "an object with more than %d fields", maxFields)
+			case n.get(key) != nil:
 				p.fail(at, "the field %s is given twice", strconv.Quote(key))
+			}
+			if p.err != nil {
+				return n
 			}
 			n.fields = append(n.fields, field{key, p.node(join(path, key), depth+1, raw)})
 			p.part = path

@@ -23,8 +23,12 @@ func (r *reader) postprocessor(t *Tokenizer, n *node) {
 }
 
 // template reads a TemplateProcessing. Its template for pairs does not matter
-// here. One that follows another goes around it.
+// here. Hugging Face fails on one that follows another, or drops ids of it.
 func (r *reader) template(t *Tokenizer, n *node) {
+	if len(t.prefix)+len(t.suffix) > 0 {
+		r.fail(n, "a second TemplateProcessing is not supported")
+		return
+	}
 	special := r.need(n, "special_tokens", kindObject, "an object")
 	var before, after []uint32
 	seen := false
@@ -49,8 +53,7 @@ func (r *reader) template(t *Tokenizer, n *node) {
 	if !seen {
 		r.fail(n, "the template does not hold its text once")
 	}
-	t.prefix = append(before, t.prefix...)
-	t.suffix = append(t.suffix, after...)
+	t.prefix, t.suffix = before, after
 }
 
 func (r *reader) specialIDs(special, token *node) []uint32 {

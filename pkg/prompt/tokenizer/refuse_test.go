@@ -36,6 +36,9 @@ const small = `{
 }
 `
 
+// template is a post-processor that puts a token before a text.
+const template = `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"id":"x","ids":[4]}}}`
+
 // with returns small with another value for a field.
 func with(field, value string) string {
 	lines := strings.Split(small, "\n")
@@ -123,6 +126,9 @@ func TestLoadRefuses(t *testing.T) {
 		{with("post_processor", `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],"special_tokens":{}}`), "post_processor.single[0].SpecialToken: the template names a token that special_tokens does not have"},
 		{with("post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B"}}],"special_tokens":{}}`), "the template does not hold its text once"},
 		{with("post_processor", `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},{"Sequence":{"id":"A"}}],"special_tokens":{}}`), "the template does not hold its text once"},
+		{with("decoder", `{"k":0`+manyKeys(1024)+`}`), "decoder: an object with more than 1024 fields"},
+		{with("added_tokens", `[{"id":4,"content":"`+strings.Repeat("<", 257)+`","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]`), "added_tokens[0]: the token has more than 256 bytes"},
+		{with("post_processor", `{"type":"Sequence","processors":[`+template+`,`+template+`]}`), "a second TemplateProcessing is not supported"},
 		{with("post_processor", `{"type":"TemplateProcessing","single":[],"special_tokens":{}}`), "the template does not hold its text once"},
 		{with("post_processor", `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"id":"x","ids":[-1]}}}`), "ids[0]: a token id is not a whole number below 2^32"},
 
@@ -241,4 +247,13 @@ func FuzzLoadTiktoken(f *testing.F) {
 		}
 		segments(t, tok, "ab <s> 12")
 	})
+}
+
+// manyKeys returns n fields of an object, with commas before them.
+func manyKeys(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"k%d":0`, i)
+	}
+	return b.String()
 }

@@ -46,8 +46,11 @@ func Tokens(ctx context.Context, cfg TokensConfig) error {
 	names := cfg.Tokenizers
 	if len(names) == 0 {
 		found, err := filepath.Glob(filepath.Join(cfg.Models, "*", "tokenizer.json"))
-		if err != nil || len(found) == 0 {
-			return fmt.Errorf("no tokenizers %s (%w)", filepath.Join(cfg.Models, "NAME", "tokenizer.json"), err)
+		if err != nil {
+			return fmt.Errorf("--models: %w", err)
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("--models: there is no %s", filepath.Join(cfg.Models, "NAME", "tokenizer.json"))
 		}
 		for _, file := range found {
 			names = append(names, filepath.Base(filepath.Dir(file)))

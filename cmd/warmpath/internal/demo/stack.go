@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/internal/cachedir"
 	"github.com/warmpath/warmpath/pkg/app"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/gateway"
@@ -291,7 +292,7 @@ func startFront(ctx, running context.Context, cfg *Config, picker string, run fu
 		Log:    cfg.Log,
 	}
 	if cfg.Gateway == "envoy" {
-		binary, err := gateway.InstallEnvoy(ctx, gateway.CacheDir(), cfg.Progress)
+		binary, err := gateway.InstallEnvoy(ctx, cachedir.Path(), cfg.Progress)
 		if err != nil {
 			return nil, err
 		}

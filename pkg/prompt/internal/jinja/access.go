@@ -88,6 +88,9 @@ func (m *machine) item(obj, key Value) (Value, *Error) {
 	case KindUndefined:
 		return Undefined, raised("an item of something undefined")
 	case KindDict:
+		if err := m.weighKey(key); err != nil {
+			return Undefined, err
+		}
 		if v, ok, _ := obj.dict().lookup(key); ok {
 			return v, nil
 		}
@@ -371,11 +374,11 @@ func (l *loop) cycle(_ *machine, a *args) (Value, *Error) {
 	return a.pos[l.i%len(a.pos)], nil
 }
 
-func (l *loop) seen(_ *machine, a *args) (Value, *Error) {
+func (l *loop) seen(m *machine, a *args) (Value, *Error) {
 	same := l.changed && len(l.last) == len(a.pos)
 	for i := 0; same && i < len(a.pos); i++ {
 		var err *Error
-		if same, err = equal(l.last[i], a.pos[i], maxNesting); err != nil {
+		if same, err = m.equal(l.last[i], a.pos[i]); err != nil {
 			return Undefined, err
 		}
 	}

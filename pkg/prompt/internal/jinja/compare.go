@@ -11,7 +11,7 @@ func (m *machine) compare(op string, a, b Value) (bool, *Error) {
 		in, err := m.contains(b, a)
 		return in == (op == "in"), err
 	}
-	c, err := order(a, b, maxNesting)
+	c, err := m.order(a, b)
 	switch op {
 	case "<":
 		return c < 0, err
@@ -42,6 +42,24 @@ func (m *machine) equal(a, b Value) (bool, *Error) {
 	return equal(a, b, maxNesting)
 }
 
+// order is a < b and so on, with the cost of long values.
+func (m *machine) order(a, b Value) (int, *Error) {
+	if a.kind == b.kind {
+		switch a.kind {
+		case KindString:
+			if err := m.work(min(int(a.num), int(b.num))); err != nil {
+				return 0, err
+			}
+		case KindList:
+			if err := m.weigh(a, maxNesting); err != nil {
+				return 0, err
+			}
+		default:
+		}
+	}
+	return order(a, b, maxNesting)
+}
+
 // weigh counts a step for every value inside v.
 func (m *machine) weigh(v Value, depth int) *Error {
 	if err := m.step(); err != nil {
@@ -65,6 +83,19 @@ func (m *machine) weigh(v Value, depth int) *Error {
 				return err
 			}
 		}
+	default:
+	}
+	return nil
+}
+
+// weighKey counts what looking for a key costs: its text, or, for a tuple, every
+// value inside it.
+func (m *machine) weighKey(v Value) *Error {
+	switch v.kind {
+	case KindString:
+		return m.work(int(v.num))
+	case KindList:
+		return m.weigh(v, maxNesting)
 	default:
 	}
 	return nil
@@ -227,14 +258,22 @@ func (m *machine) contains(box, item Value) (bool, *Error) {
 		}
 		return strings.Contains(box.str(), item.str()), nil
 	case KindDict:
+		if err := m.weighKey(item); err != nil {
+			return false, err
+		}
 		_, ok, bad := box.dict().lookup(item)
 		if bad {
 			return false, raised("in a dict, something that cannot be hashed")
 		}
 		return ok, nil
 	case KindList:
-		if box.list().shape == shapeView && !hashable(item, maxNesting) {
-			return false, refused("in, on the keys or values of a dict")
+		if box.list().shape == shapeView {
+			if err := m.weighKey(item); err != nil {
+				return false, err
+			}
+			if !hashable(item, maxNesting) {
+				return false, refused("in, on the keys or values of a dict")
+			}
 		}
 		items, err := m.items(box)
 		if err != nil {

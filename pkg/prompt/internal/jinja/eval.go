@@ -274,6 +274,9 @@ func (x *dictExpr) eval(m *machine) (Value, *Error) {
 		if err != nil {
 			return Undefined, err
 		}
+		if err := m.weighKey(k); err != nil {
+			return Undefined, err
+		}
 		if !hashable(k, maxNesting) {
 			return Undefined, raised("a key of a dict cannot be hashed")
 		}

@@ -120,7 +120,8 @@ func (s *forStmt) empty(m *machine) (jump, *Error) {
 	return j, err
 }
 
-// loop runs the body for the elements, and reports whether there was one.
+// loop runs the body for the elements, and reports whether it came to its end for
+// one: jinja2 runs the else block of a loop that only broke off or skipped, too.
 func (s *forStmt) loop(m *machine, sc *scope, l *loop) (ran bool, _ *Error) {
 	outer := sc.parent
 	for l.i = range l.items {
@@ -142,7 +143,6 @@ func (s *forStmt) loop(m *machine, sc *scope, l *loop) (ran bool, _ *Error) {
 		} else {
 			sc.reset()
 		}
-		ran = true
 		sc.set(m.t.loopID, loopOf(l))
 		if err := m.assign(&s.target, l.items[l.i]); err != nil {
 			return false, err
@@ -154,6 +154,7 @@ func (s *forStmt) loop(m *machine, sc *scope, l *loop) (ran bool, _ *Error) {
 		if j == jumpBreak {
 			break
 		}
+		ran = ran || j == jumpNone
 	}
 	return ran, nil
 }

@@ -149,16 +149,16 @@ func (m *machine) sortKeyed(list []keyed, reverse bool) ([]Value, *Error) {
 		if bad != nil {
 			return 0
 		}
-		if bad = m.work(bytesPerStep + int(min(a.key.num, b.key.num)*boolTo(a.key.kind == KindString))); bad != nil {
+		if bad = m.step(); bad != nil {
 			return 0
 		}
 		// Python compares lists of keys, and so looks for equality first.
 		var same bool
-		if same, bad = equal(a.key, b.key, maxNesting); same || bad != nil {
+		if same, bad = m.equal(a.key, b.key); same || bad != nil {
 			return 0
 		}
 		var c int
-		c, bad = order(a.key, b.key, maxNesting)
+		c, bad = m.order(a.key, b.key)
 		if reverse {
 			return -c
 		}
@@ -172,13 +172,6 @@ func (m *machine) sortKeyed(list []keyed, reverse bool) ([]Value, *Error) {
 		out[i] = k.val
 	}
 	return out, nil
-}
-
-func boolTo(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func sorted(m *machine, v Value, a *args) (Value, *Error) {
@@ -241,6 +234,9 @@ func unique(m *machine, v Value, a *args) (Value, *Error) {
 	seen := NewDict(nil)
 	var out []Value
 	for _, k := range list {
+		if err := m.weighKey(k.key); err != nil {
+			return Undefined, err
+		}
 		_, found, bad := seen.lookup(k.key)
 		if bad {
 			return Undefined, raised("unique on something that cannot be hashed")
@@ -273,7 +269,10 @@ func extreme(sign int) filter {
 		}
 		best := list[0]
 		for _, k := range list[1:] {
-			c, err := order(k.key, best.key, maxNesting)
+			if err := m.step(); err != nil {
+				return Undefined, err
+			}
+			c, err := m.order(k.key, best.key)
 			if err != nil {
 				return Undefined, err
 			}

@@ -76,6 +76,9 @@ func (m *machine) fields(a *args) (*Dict, *Error) {
 	}
 	for _, v := range a.pos {
 		for _, e := range v.dict().entries {
+			if err := m.weighKey(e.Key); err != nil {
+				return nil, err
+			}
 			d.put(e.Key, e.Val)
 		}
 	}

@@ -136,6 +136,11 @@ func stripping(left, right func(string, *string) string) method {
 			return Undefined, raised("strip of something that is no text")
 		}
 		s := self.str()
+		if set != nil {
+			if err := m.searched(len(s), len(*set)); err != nil {
+				return Undefined, err
+			}
+		}
 		if left != nil {
 			s = left(s, set)
 		}
@@ -144,6 +149,16 @@ func stripping(left, right func(string, *string) string) method {
 		}
 		return String(s), m.work(len(self.str()) - len(s))
 	}
+}
+
+// searched counts what it costs to look for each character of a text in a set,
+// unless the set is as small as usual.
+func (m *machine) searched(text, set int) *Error {
+	const usual = 16
+	if set <= usual {
+		return nil
+	}
+	return m.work(text * (set / usual))
 }
 
 // affix is startswith or endswith: of a text, or of one of a tuple.
@@ -160,17 +175,23 @@ func affix(has func(s, part string) bool) method {
 			if part.kind != KindString {
 				return Undefined, raised("startswith or endswith of something that is no text")
 			}
+			if err := m.work(bytesPerStep + len(part.str())); err != nil {
+				return Undefined, err
+			}
 			if has(self.str(), part.str()) {
-				return Bool(true), m.step()
+				return Bool(true), nil
 			}
 		}
-		return Bool(false), m.step()
+		return Bool(false), nil
 	}
 }
 
 func cutting(cut func(s, part string) string) method {
-	return func(_ *machine, self Value, a *args) (Value, *Error) {
+	return func(m *machine, self Value, a *args) (Value, *Error) {
 		part, err := oneText(a)
+		if err == nil {
+			err = m.work(len(part))
+		}
 		return String(cut(self.str(), part)), err
 	}
 }

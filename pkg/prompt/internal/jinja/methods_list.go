@@ -98,9 +98,12 @@ func dictValues(m *machine, self Value, a *args) (Value, *Error) {
 	return newShape(items, shapeView), none(a)
 }
 
-func dictGet(_ *machine, self Value, a *args) (Value, *Error) {
+func dictGet(m *machine, self Value, a *args) (Value, *Error) {
 	if len(a.kw) > 0 || len(a.pos) < 1 || len(a.pos) > 2 {
 		return Undefined, raised("get of a dict with the wrong arguments")
+	}
+	if err := m.weighKey(a.pos[0]); err != nil {
+		return Undefined, err
 	}
 	v, ok, bad := self.dict().lookup(a.pos[0])
 	switch {
@@ -120,6 +123,9 @@ func dictCopy(m *machine, self Value, a *args) (Value, *Error) {
 	}
 	d := NewDict(nil)
 	for _, e := range self.dict().entries {
+		if err := m.weighKey(e.Key); err != nil {
+			return Undefined, err
+		}
 		d.put(e.Key, e.Val)
 	}
 	return DictOf(d), none(a)

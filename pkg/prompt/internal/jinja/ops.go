@@ -218,7 +218,11 @@ func floatArith(op string, a, b float64) (Value, *Error) {
 	case "*":
 		return Float(a * b), nil
 	case "**":
-		return Float(math.Pow(a, b)), nil
+		p := math.Pow(a, b)
+		if math.IsNaN(p) || math.IsInf(p, 0) { // complex in Python, or an error
+			return Undefined, refused("an unusual power")
+		}
+		return Float(p), nil
 	}
 	if b == 0 {
 		return Undefined, raised("a division by zero")

@@ -49,3 +49,6 @@ func Strip(s string) string { return lstrip(rstrip(s)) }
 
 // LeftStrip is Python's str.lstrip.
 func LeftStrip(s string) string { return lstrip(s) }
+
+// RightStrip is Python's str.rstrip.
+func RightStrip(s string) string { return rstrip(s) }

@@ -23,6 +23,10 @@ func strftimeNow(m *machine, a *args) (Value, *Error) {
 	case v.kind != KindString:
 		return Undefined, raised("strftime_now of something that is no text")
 	}
+	// The longest format is that of the date and time: 24 bytes for two.
+	if err := m.charge(12 * len(v.str())); err != nil {
+		return Undefined, err
+	}
 	text, err := strftime(m.env.Now, v.str())
 	return String(text), err
 }
