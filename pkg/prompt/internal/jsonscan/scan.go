@@ -75,13 +75,13 @@ func (s *Scanner) Str() (Span, *Error) {
 		}
 	}
 	out := Span{Start: s.Pos + 1}
-	i := s.Pos + 1
+	data, i := s.Data, s.Pos+1
 	for {
-		i = plainEnd(s.Data, i)
-		if i >= len(s.Data) {
+		i = plainEnd(data, i)
+		if i >= len(data) {
 			return Span{}, s.Syntax(i, "")
 		}
-		switch s.Data[i] {
+		switch data[i] {
 		case '"':
 			out.End = i
 			s.Pos = i + 1
@@ -91,7 +91,11 @@ func (s *Scanner) Str() (Span, *Error) {
 			return out, nil
 		case '\\':
 			out.Escaped = true
-			n, bad := escapeLen(s.Data[i:])
+			if i+1 < len(data) && simpleEscapes[data[i+1]] != 0 {
+				i += 2
+				continue
+			}
+			n, bad := escapeLen(data[i:])
 			if bad {
 				return Span{}, s.Syntax(i+n, "invalid JSON: unknown escape in a string")
 			}
