@@ -185,7 +185,7 @@ func (a *addedTokens) markSafe() {
 	stripped := slices.ContainsFunc(a.tokens, func(t addedToken) bool { return t.rstrip })
 	for i, key := range set.keys {
 		t := &a.tokens[set.of[i]]
-		t.safe = !t.singleWord && !t.rstrip && !a.startsInside(set, key, set.late[i]) && !(stripped && isBlank(key))
+		t.safe = !t.singleWord && !t.rstrip && !a.startsInside(set, key, set.late[i]) && (!stripped || !isBlank(key))
 	}
 	// Found at the same place or before: it contains the token, followed by more.
 	for i, key := range set.keys {
