@@ -112,7 +112,23 @@ func (c Chat) Tokens() []uint32 {
 	return tokens
 }
 
-// Request is a [Completion] or a [Chat].
+// Shaped is a request of another API: its path, and its body without the model.
+type Shaped struct {
+	Path  string
+	Model string
+	Body  map[string]any
+}
+
+func (s Shaped) path() string { return s.Path }
+
+// MarshalJSON returns the body.
+func (s Shaped) MarshalJSON() ([]byte, error) {
+	body := maps.Clone(s.Body)
+	body["model"] = s.Model
+	return json.Marshal(body)
+}
+
+// Request is a [Completion], a [Chat] or a [Shaped].
 type Request interface{ path() string }
 
 // Reply is the answer to a Request.
@@ -146,6 +162,8 @@ func Post(ctx context.Context, baseURL string, header http.Header, q Request) (R
 		ID    string `json:"id"`
 		Usage struct {
 			PromptTokens int `json:"prompt_tokens"`
+			InputTokens  int `json:"input_tokens"`            // the other APIs' word
+			CacheRead    int `json:"cache_read_input_tokens"` // Anthropic's: not among those
 			Details      struct {
 				CachedTokens int `json:"cached_tokens"`
 			} `json:"prompt_tokens_details"`
@@ -155,7 +173,8 @@ func Post(ctx context.Context, baseURL string, header http.Header, q Request) (R
 		return r, fmt.Errorf("reply %q: %w", r.Body, err)
 	}
 	_, r.ID, _ = strings.Cut(parsed.ID, "cmpl-")
-	r.PromptTokens, r.CachedTokens = parsed.Usage.PromptTokens, parsed.Usage.Details.CachedTokens
+	r.PromptTokens = parsed.Usage.PromptTokens + parsed.Usage.InputTokens + parsed.Usage.CacheRead
+	r.CachedTokens = parsed.Usage.Details.CachedTokens
 	return r, nil
 }
 

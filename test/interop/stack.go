@@ -196,6 +196,8 @@ func (s *Stack) environment() []string {
 		"DYN_EVENT_PLANE=nats",
 		"DYN_LOG="+workerLogFilter,
 		"DYN_LOGGING_JSONL=1",
+		// Frontends answer /v1/messages only when told to.
+		"DYN_ENABLE_ANTHROPIC_API=1",
 		// Requests, and the way back for their answers, stay on this machine. The
 		// second wants the name of an interface: 1.2 takes no address there.
 		"DYN_TCP_RPC_HOST=127.0.0.1",

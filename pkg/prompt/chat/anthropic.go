@@ -9,9 +9,6 @@ import (
 // fromAnthropic brings a request of Anthropic's Messages API into the form of a
 // chat completion, as vLLM does.
 func (w *worker) fromAnthropic() *Error {
-	if w.t.opts.Style == Dynamo {
-		return unknown("an Anthropic request in Dynamo's way")
-	}
 	if given(w.req.kwargs) { // versions of vLLM ignore them
 		return unknown("an Anthropic request with chat_template_kwargs")
 	}

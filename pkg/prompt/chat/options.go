@@ -14,7 +14,8 @@ type Style uint8
 const (
 	// VLLM is vLLM's OpenAI server (engines.md 6.1).
 	VLLM Style = iota
-	// Dynamo is Dynamo's frontend.
+	// Dynamo is Dynamo's frontend, releases 1.2.1 to 1.6.1 (dynamo-live.md). A
+	// request of which they make different prompts is refused.
 	Dynamo
 )
 
@@ -51,6 +52,10 @@ type Options struct {
 	// ReasoningOnly reads the thoughts of a message from "reasoning" only. Some
 	// versions of vLLM (2026) ignored the older "reasoning_content".
 	ReasoningOnly bool
+	// Since13 says that no part of a Dynamo pool is older than release 1.3. Dynamo
+	// 1.2 prints JSON in another way, and joins texts and messages in another:
+	// requests with such parts are refused unless it is set.
+	Since13 bool
 	// Limits bound what one request may cost.
 	Limits Limits
 }
@@ -87,7 +92,14 @@ type Template struct {
 	// developer says that the template knows the role of that name. For others,
 	// later versions of vLLM make it a message of the system.
 	developer bool
-	pool      sync.Pool // of *worker
+	// thoughts says that the template reads reasoning_content. For others, Dynamo
+	// puts thoughts into the content.
+	thoughts bool
+	calls    bool // it reads tool_calls
+	rawCalls bool // it tells arguments that are a text: Dynamo leaves them one
+	oddCalls bool // it neither does so nor prints arguments as JSON
+	compact  *jinja.Template
+	pool     sync.Pool // of *worker
 }
 
 // Compile reads a chat template (Jinja2). The error is an [*Error] with the code
@@ -109,7 +121,17 @@ func Compile(source string, opts Options) (*Template, error) {
 		early, late := j.ContentRules()
 		t.parts, t.unsure = late, early != late
 	}
+	if opts.Style == Dynamo {
+		t.parts, t.unsure = wantsParts(j, opts.Limits), false
+		if t.compact, err = jinja.Compile(compactJSON); err != nil {
+			return nil, templateError(err)
+		}
+	}
 	t.developer = strings.Contains(source, `"developer"`) || strings.Contains(source, "'developer'")
+	t.thoughts = strings.Contains(source, "reasoning_content")
+	t.calls = strings.Contains(source, "tool_calls")
+	t.rawCalls = strings.Contains(source, "arguments is string")
+	t.oddCalls = !t.rawCalls && !strings.Contains(source, "tojson") && !strings.Contains(source, "items")
 	t.harmony = strings.Contains(source, "<|channel|>") && strings.Contains(source, "<|start|>")
 	for name, text := range opts.Tokens {
 		t.tokens = append(t.tokens, jinja.Entry{Key: jinja.String(name), Val: jinja.String(text)})

@@ -22,7 +22,9 @@ type worker struct {
 	media   bool          // a message has more than text
 	variant bool          // media are told apart: see usable
 	asParts bool          // content is given as parts
-	newer   bool          // an effort switches thinking: see thinks
+	newer   bool          // as newer versions do it: see thinks, confirmDynamo
+	split   bool          // releases of Dynamo differ on something: see confirmDynamo
+	switchy thinking      // of an Anthropic request in Dynamo's way
 	tagged  bool          // the last message has a mark at its end: see confirmResumed
 	resume  string        // the end of the last message, which is to be continued
 	parts   int           // parts of content that may still come
@@ -77,7 +79,8 @@ func (w *worker) release() {
 	clear(w.dec.values[:cap(w.dec.values)])
 	w.req, w.list, w.out, w.resume = request{}, w.list[:0], nil, ""
 	w.vars = jinja.Dict{}
-	w.media, w.variant, w.newer, w.tagged = false, false, false, false
+	w.media, w.variant, w.newer, w.tagged, w.split = false, false, false, false, false
+	w.switchy = thinkingAsIs
 }
 
 func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now time.Time) (Prompt, *Error) {
@@ -93,17 +96,8 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 	if err := w.req.check(); err != nil {
 		return Prompt{}, err
 	}
-	var err *Error
-	switch kind {
-	case prompt.Chat:
-	case prompt.Responses:
-		err = w.fromResponses()
-	case prompt.AnthropicMessages:
-		err = w.fromAnthropic()
-	default:
-		err = unknown("a " + kindName(kind) + " is no chat")
-	}
-	if err != nil {
+	given := w.req
+	if err := w.asChat(kind); err != nil {
 		return Prompt{}, err
 	}
 	special, err := flag(w.req.special, false)
@@ -116,15 +110,37 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 		return Prompt{}, err
 	}
 	if w.t.opts.Style == VLLM {
-		if err := w.confirm(text, len(body), now); err != nil {
-			return Prompt{}, err
-		}
+		err = w.confirm(text, len(body), now)
+	} else {
+		err = w.confirmDynamo(text, kind, given, len(body), now)
 	}
-	p := Prompt{Text: text, Usable: len(text), AddSpecial: special, AnySpecial: kind == prompt.Responses}
+	if err != nil {
+		return Prompt{}, err
+	}
+	p := Prompt{Text: text, Usable: len(text), AddSpecial: special}
+	p.AnySpecial = kind == prompt.Responses && w.t.opts.Style == VLLM
 	if w.media {
 		p.Usable, err = w.usable(text, len(body), now)
 	}
 	return p, err
+}
+
+// asChat brings the request into the form of a chat completion.
+func (w *worker) asChat(kind prompt.Kind) *Error {
+	dynamo := w.t.opts.Style == Dynamo
+	switch {
+	case kind == prompt.Chat:
+		return nil
+	case kind == prompt.Responses && dynamo:
+		return w.dynamoResponses()
+	case kind == prompt.Responses:
+		return w.fromResponses()
+	case kind == prompt.AnthropicMessages && dynamo:
+		return w.dynamoAnthropic()
+	case kind == prompt.AnthropicMessages:
+		return w.fromAnthropic()
+	}
+	return unknown("a " + kindName(kind) + " is no chat")
 }
 
 // again renders the request once more, after a change, beside the text that there

@@ -20,7 +20,7 @@ type request struct {
 	system, input, instructions jinja.Value
 	reasoning, previous, stored jinja.Value
 	truncation                  jinja.Value
-	output                      jinja.Value // output_config
+	output, thinking            jinja.Value // output_config, thinking
 }
 
 // field returns the place for a key of the body, nil for a key that does not
@@ -49,6 +49,8 @@ func (r *request) field(kind prompt.Kind, key string) *jinja.Value {
 			return &r.system
 		case "output_config":
 			return &r.output
+		case "thinking":
+			return &r.thinking
 		}
 	default:
 	}

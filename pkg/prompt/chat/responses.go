@@ -10,8 +10,6 @@ func (w *worker) fromResponses() *Error {
 	switch {
 	case w.t.harmony:
 		return unknown("a responses request to a model of the harmony format")
-	case w.t.opts.Style == Dynamo:
-		return unknown("a responses request in Dynamo's way")
 	case given(r.kwargs): // versions of vLLM ignore them
 		return unknown("a responses request with chat_template_kwargs")
 	}

@@ -102,9 +102,9 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 		},
 		"dynamo": {
 			prompt.Chat,
-			Options{Style: Dynamo},
+			Options{Style: Dynamo, Since13: true},
 			`{"messages":[{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"role":"user","foo":null,"bar":1},{"role":"assistant","content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"z\":1,\"a\":1.0}"}}]}],"tools":[{"type":"function","function":{"parameters":{},"name":"f","description":null}}]}`,
-			`[{"role": "user", "content": "a\nb", "bar": 1}, {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"z": 1, "a": 1.0}}}]}] [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}] False`,
+			`[{"role": "user", "content": "a\nb"}, {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"z": 1, "a": 1.0}}}]}] [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}, "description": ""}}] True`,
 		},
 		"responses, a text": {
 			prompt.Responses,
