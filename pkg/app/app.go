@@ -141,6 +141,7 @@ func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
 		Picker:       a.picker,
 		Layout:       layout,
 		Tokenizer:    tokens,
+		DecodeTexts:  spec.Tokenizer.InProcess.Enabled(),
 		Adapters:     adapters(spec),
 		IgnoreSalt:   spec.CacheSalt == v1alpha1.CacheSaltIgnore,
 		Handoff:      a.handoff,

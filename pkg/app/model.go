@@ -100,7 +100,7 @@ func (p *inProcess) local(m *model, now time.Time) parity.Local {
 // encodeUnscanned is encode of a body that nobody has looked into yet. One that
 // names no model is fine: engines have theirs by many names.
 func (m *model) encodeUnscanned(r *encoder.Result, kind prompt.Kind, body []byte, special bool, now time.Time) error {
-	var scanned prompt.Body
+	scanned := prompt.Body{Decode: true}
 	err := scanned.Scan(kind, body)
 	if e, ok := errors.AsType[*prompt.Error](err); ok && e.Code == prompt.CodeMissingModel {
 		at := bytes.IndexByte(body, '{') + 1

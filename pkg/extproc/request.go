@@ -148,6 +148,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
 	adapter := ""
 	if h.kind != prompt.Other && body != nil {
+		w.body.Decode = s.cfg.DecodeTexts
 		if err := w.body.Scan(h.kind, body); err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ type Config struct {
 	Picker       *pick.Picker
 	Layout       block.Layout
 	Tokenizer    Tokenizer       // nil: only prompts given as token ids are matched
+	DecodeTexts  bool            // Tokenizer renders bodies itself: see prompt.Body.Decode
 	Adapters     map[string]bool // model names that are LoRA adapters
 	IgnoreSalt   bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
 	Handoff      Handoff         // nil: no handoff headers

@@ -44,9 +44,11 @@ const (
 const (
 	// enough live requests that agree make a shape verified.
 	enough = 3
-	// exhibits of one shape are kept at most, each of at most exhibitBytes.
+	// exhibits of one shape are kept at most, each of at most exhibitBytes, and
+	// for at most trials checks: they hold what a client said.
 	exhibits     = 4
 	exhibitBytes = 1 << 20
+	trials       = 60
 )
 
 // Gate says for which shapes of requests prompts may be rendered in process.
@@ -62,9 +64,16 @@ type Gate struct {
 
 type shapeState struct {
 	state    State
-	agreed   int    // live requests in a row, while not verified
-	exhibits []Case // requests that differed; they must agree before it opens
+	agreed   int       // live requests in a row, while not verified
+	exhibits []exhibit // requests that differed; they must agree before it opens
 	last     *Finding
+}
+
+// exhibit is a request that differed.
+type exhibit struct {
+	Case
+
+	tried int // in so many checks
 }
 
 // Finding is a difference.
@@ -120,7 +129,9 @@ func (g *Gate) Cases(model string) []Case {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for s := range g.shapes {
-		list = append(list, g.shapes[s].exhibits...)
+		for _, e := range g.shapes[s].exhibits {
+			list = append(list, e.Case)
+		}
 	}
 	return list
 }
@@ -199,7 +210,8 @@ func verdictOf(s Shape, reports []Report) (v verdict) {
 	return v
 }
 
-// acquit drops the exhibits that agree now, or that nobody can compare any more.
+// acquit drops the exhibits that agree now, that nobody can compare any more, or
+// that were tried often enough: the next request like them will differ again.
 func (st *shapeState) acquit(reports []Report) {
 	kept := st.exhibits[:0]
 	for _, e := range st.exhibits {
@@ -210,6 +222,9 @@ func (st *shapeState) acquit(reports []Report) {
 					counts[r.Outcome]++
 				}
 			}
+		}
+		if e.tried++; e.tried >= trials {
+			continue
 		}
 		if counts[Differ] > 0 || counts[Agree]+counts[Refused]+counts[Unsupported]+counts[NoEndpoint] == 0 {
 			kept = append(kept, e)
@@ -240,7 +255,7 @@ func (g *Gate) Live(engine string, r Result) []Change {
 	switch {
 	case r.Outcome == Differ:
 		if len(st.exhibits) < exhibits && len(r.Case.Body) <= exhibitBytes && len(r.Case.Body) > 0 {
-			st.exhibits = append(st.exhibits, *r.Case)
+			st.exhibits = append(st.exhibits, exhibit{Case: *r.Case})
 		}
 		return g.follow(g.set(nil, r.Case.Shape, Mismatch, &Finding{Case: r.Case.Name, Engine: engine, Diff: r.Diff}))
 	case r.Outcome != Agree || st.state == Verified || st.state == Mismatch:

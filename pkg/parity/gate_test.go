@@ -209,6 +209,33 @@ func TestExhibitThatIsRefused(t *testing.T) {
 	}
 }
 
+// TestExhibitsAreLetGo, agreed or not: what clients said is not kept for good.
+func TestExhibitsAreLetGo(t *testing.T) {
+	g := NewGate(WhenAvailable, true)
+	check(g, agreeing(true))
+	g.Live("e", Result{Case: live(Chat, "odd"), Outcome: Differ})
+	picky := func(c *Case) ([]uint32, Outcome) {
+		ids, o := agreeing(true)(c)
+		if string(c.Body) == "odd" {
+			return broken(ids)
+		}
+		return ids, o
+	}
+	for n := range trials {
+		if g.Open(Chat) || len(g.Cases("")) == len(Canned("")) {
+			t.Fatalf("let go after %d checks, want %d", n, trials)
+		}
+		check(g, picky)
+	}
+	if n := len(g.Cases("")); n != len(Canned("")) {
+		t.Errorf("%d cases are left", n)
+	}
+	check(g, picky)
+	if !g.Open(Chat) {
+		t.Error("closed for ever")
+	}
+}
+
 func TestExhibitsAreBounded(t *testing.T) {
 	g := NewGate(WhenAvailable, true)
 	for i := range 3 * exhibits {

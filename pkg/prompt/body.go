@@ -41,23 +41,28 @@ type Body struct {
 	// prompt is rendered.
 	Features Features
 
+	// Decode is set by the caller, who will render the body: Scan then decodes the
+	// long strings that it reads, which is cheaper than doing so later.
+	Decode bool
+
 	given    []uint32 // nvext.token_data
 	text     []byte   // room to decode strings in
 	strings  []jsonscan.Span
+	decoded  []byte // long strings that have escapes, if Decode
 	interned [2]string
 }
 
 // Room is the memory that b keeps for the next Scan, in bytes. Whoever pools
 // bodies drops those that grew large.
 func (b *Body) Room() int {
-	const spanBytes = 24
-	return 4*cap(b.Tokens) + 4*cap(b.given) + cap(b.text) + spanBytes*cap(b.strings) + len(b.interned[lastModel]) + len(b.interned[lastSalt])
+	const spanBytes = 40
+	return 4*cap(b.Tokens) + 4*cap(b.given) + cap(b.text) + cap(b.decoded) + spanBytes*cap(b.strings) + len(b.interned[lastModel]) + len(b.interned[lastSalt])
 }
 
-// Strings are where the long strings of the body are, in order. Whoever reads the
-// same body again need not look for their ends. They are valid until the next
-// Scan.
-func (b *Body) Strings() []jsonscan.Span { return b.strings }
+// Strings are where the long strings of the body are, in order, and the decoded
+// text of those that have escapes, if Decode is set. Whoever reads the same body
+// again need not look for their ends. They are valid until the next Scan.
+func (b *Body) Strings() (spans []jsonscan.Span, decoded []byte) { return b.strings, b.decoded }
 
 // The slots of Body.interned: strings of the last request, kept because the next
 // one most often has the same.
@@ -75,8 +80,14 @@ const (
 // first wrong type, then for what is missing. Only for the kinds [Chat] and
 // [Completion] are wrong types and missing fields errors.
 func (b *Body) Scan(kind Kind, data []byte) error {
-	*b = Body{Tokens: b.Tokens[:0], given: b.given[:0], text: b.text[:0], strings: b.strings[:0], interned: b.interned}
+	*b = Body{
+		Decode: b.Decode, Tokens: b.Tokens[:0],
+		given: b.given[:0], text: b.text[:0], strings: b.strings[:0], decoded: b.decoded[:0], interned: b.interned,
+	}
 	r := reader{Scanner: jsonscan.Scanner{Data: data, Log: &b.strings}, body: b, kind: kind}
+	if b.Decode {
+		r.Text = &b.decoded
+	}
 	if err := r.document(); err != nil {
 		return err
 	}

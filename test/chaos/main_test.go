@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, natsClock)
+	goleak.VerifyTestMain(m)
 }
 
 // patience is how long a test waits for something that takes milliseconds to a
@@ -71,7 +71,3 @@ func within(limit time.Duration, ok func() bool) bool {
 	}
 	return true
 }
-
-// natsClock is the clock of nats-server's file stores: one that was ended amid its
-// work may leave it running.
-var natsClock = goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1")

@@ -12,11 +12,13 @@ import (
 // until the next start.
 type decoder struct {
 	jsonscan.Scanner
-	slab   slab
-	text   []byte        // decoded texts, with room for all of the body
-	fields []jinja.Entry // entries of objects that are being read
-	values []jinja.Value // elements of lists that are being read
-	left   int           // values that may still come
+	slab slab
+	text []byte // decoded texts, with room for all of the body
+	// decoded are texts that the scan has decoded (see jsonscan.Scanner.Text).
+	decoded []byte
+	fields  []jinja.Entry // entries of objects that are being read
+	values  []jinja.Value // elements of lists that are being read
+	left    int           // values that may still come
 }
 
 // slab is memory for the parts of values, handed out piece by piece.
@@ -62,8 +64,8 @@ func (s *slab) reset() {
 func (d *decoder) start(body []byte, limit int) {
 	d.slab.reset()
 	d.Scanner = jsonscan.Scanner{Data: body}
-	if cap(d.text) < len(body) {
-		d.text = make([]byte, 0, len(body))
+	if cap(d.text) < len(body)+jsonscan.Room {
+		d.text = make([]byte, 0, len(body)+jsonscan.Room)
 	}
 	d.text, d.left = d.text[:0], limit
 	d.fields, d.values = d.fields[:0], d.values[:0]
@@ -100,11 +102,14 @@ var errTooMany = &jsonscan.Error{Msg: "too many values"}
 // str returns the text of a string.
 func (d *decoder) str(s jsonscan.Span) string {
 	raw := d.Data[s.Start:s.End]
-	if !s.Escaped {
+	switch {
+	case !s.Escaped:
 		return view(raw)
+	case s.TextEnd > s.TextStart:
+		return view(d.decoded[s.TextStart:s.TextEnd])
 	}
 	start := len(d.text)
-	if cap(d.text)-start < len(raw) { // a text inside a text: it has no end of room
+	if cap(d.text)-start < len(raw)+jsonscan.Room { // a text inside a text: it has no end of room
 		return view(jsonscan.AppendText(nil, raw))
 	}
 	d.text = jsonscan.AppendText(d.text, raw)

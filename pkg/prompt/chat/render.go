@@ -69,7 +69,7 @@ const maxKept = 1 << 20
 // release drops what belongs to a request.
 func (w *worker) release() {
 	w.dec.slab.reset()
-	w.dec.Scanner = jsonscan.Scanner{}
+	w.dec.Scanner, w.dec.decoded = jsonscan.Scanner{}, nil
 	if cap(w.dec.text) > maxKept || cap(w.dec.slab.values)+cap(w.dec.slab.entries) > maxKept/64 {
 		w.dec = decoder{}
 	}
@@ -87,7 +87,7 @@ func (w *worker) render(kind prompt.Kind, body []byte, scanned *prompt.Body, now
 	limits := w.t.opts.Limits
 	w.dec.start(body, 10*limits.Parts)
 	if scanned != nil {
-		w.dec.Known = scanned.Strings()
+		w.dec.Known, w.dec.decoded = scanned.Strings()
 	}
 	w.parts = limits.Parts
 	if err := w.dec.read(kind, &w.req); err != nil {

@@ -40,6 +40,7 @@ type request struct {
 }
 
 func (q *request) encode(b *testing.B, e *encoder.Encoder, r *encoder.Result) {
+	q.scanned.Decode = true
 	if err := q.scanned.Scan(prompt.Chat, q.body); err != nil {
 		b.Fatal(err)
 	}

@@ -100,6 +100,7 @@ func TestRecordedRequests(t *testing.T) {
 				body = withTokens(t, body, req.TokenIDs)
 			}
 			var scanned prompt.Body
+			scanned.Decode = true
 			if err := scanned.Scan(kind, body); err != nil {
 				t.Fatal(err)
 			}

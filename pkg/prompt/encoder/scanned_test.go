@@ -59,6 +59,7 @@ func TestScannedBodyIsReadTheSame(t *testing.T) {
 	var r encoder.Result
 	rapid.Check(t, func(t *rapid.T) {
 		body := []byte(drawBody(t))
+		scanned.Decode = rapid.Bool().Draw(t, "decode")
 		if err := scanned.Scan(prompt.Chat, body); err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}

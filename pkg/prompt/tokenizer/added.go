@@ -1,8 +1,10 @@
 package tokenizer
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // addedToken is one of a file's added tokens: text that becomes one id, beside
@@ -178,9 +180,12 @@ func (a *addedTokens) markSafe() {
 	if set == nil {
 		return
 	}
+	// Where a token takes the white space on its right, others inside that are no
+	// split points: each segment would look through all of it again.
+	stripped := slices.ContainsFunc(a.tokens, func(t addedToken) bool { return t.rstrip })
 	for i, key := range set.keys {
 		t := &a.tokens[set.of[i]]
-		t.safe = !t.singleWord && !t.rstrip && !a.startsInside(set, key, set.late[i])
+		t.safe = !t.singleWord && !t.rstrip && !a.startsInside(set, key, set.late[i]) && (!stripped || !isBlank(key))
 	}
 	// Found at the same place or before: it contains the token, followed by more.
 	for i, key := range set.keys {
@@ -194,6 +199,9 @@ func (a *addedTokens) markSafe() {
 		}
 	}
 }
+
+// isBlank reports whether a text is all white space.
+func isBlank(text string) bool { return strings.TrimLeftFunc(text, unicode.IsSpace) == "" }
 
 // startsInside reports whether a token matched in raw text may start inside a
 // late one and reach beyond it: it would be cut out first.

@@ -36,6 +36,8 @@ func TestSafe(t *testing.T) {
 		"inside another":             {[]token{with("a"), with("<a>"), with("<b")}, nil, "<a> <b"},
 		"ends another":               {[]token{with("a>"), with("<a>")}, nil, "a> <a>"},
 		"ends and inside":            {[]token{with("a"), with("bab"), with("ca")}, nil, "bab ca"},
+		"blank":                      {[]token{with("\t"), with("<a>")}, nil, "\t <a>"},
+		"blank, blanks are taken":    {[]token{with("\t"), with("<a>"), with(" ", "rstrip")}, nil, "<a>"},
 		"overlaps":                   {[]token{with("ab"), with("bc")}, nil, "ab bc"},
 		"late, early starts in it":   {[]token{with("ab", "normalized"), with("bc")}, nil, "bc"},
 		"late, late starts in it":    {[]token{with("ab", "normalized"), with("bc", "normalized")}, nil, "ab bc"},
@@ -107,7 +109,7 @@ func BenchmarkFindNone(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				if f, ok := tok.added.find(text, 0, 0); ok {
+				if f, ok := tok.added.find(text, 0, 0, 0); ok {
 					b.Fatal(f)
 				}
 			}

@@ -13,15 +13,16 @@ type found struct {
 	token      uint32
 	start, end int
 	next       int // where to look for another
+	blank      int // white space goes on up to here at least; for the next search
 }
 
 // find returns the first added token in raw text from next on. What is before
-// at belongs to others already.
-func (a *addedTokens) find(text string, at, next int) (found, bool) {
+// at belongs to others already. blank is what the search before has found.
+func (a *addedTokens) find(text string, at, next, blank int) (found, bool) {
 	if a.joint {
 		return a.findJoint(text, next)
 	}
-	return a.findMarked(a.early, text, at, next, false)
+	return a.findMarked(a.early, text, at, next, blank, false)
 }
 
 // findJoint finds tokens of both kinds in one pass. Those matched in raw text
@@ -33,11 +34,11 @@ func (a *addedTokens) findJoint(text string, at int) (found, bool) {
 			break
 		}
 		if token, size := set.at(text[at:], false); size > 0 {
-			return found{token, at, at + size, at + size}, true
+			return found{token, at, at + size, at + size, 0}, true
 		}
 		if a.hasLate {
 			if token, size := a.lateAt(text, at); size > 0 {
-				return found{token, at, at + size, at + size}, true
+				return found{token, at, at + size, at + size, 0}, true
 			}
 		}
 		at++
@@ -59,8 +60,9 @@ func (a *addedTokens) lateAt(text string, at int) (token uint32, size int) {
 
 // findMarked finds tokens of one kind, with what their flags ask for. A token
 // that must be a single word and is none is passed over as a whole. White space
-// that one takes on its right may still hold another.
-func (a *addedTokens) findMarked(set *tokenSet, text string, at, next int, late bool) (found, bool) {
+// that one takes on its right may still hold another, which then takes what is
+// left of it: it ends at blank, and is not looked through again.
+func (a *addedTokens) findMarked(set *tokenSet, text string, at, next, blank int, late bool) (found, bool) {
 	for {
 		token, start, end := set.next(text, next, late)
 		if start < 0 {
@@ -71,7 +73,7 @@ func (a *addedTokens) findMarked(set *tokenSet, text string, at, next int, late 
 			next = end
 			continue
 		}
-		f := found{token, start, end, end}
+		f := found{token, start, end, end, blank}
 		if t.lstrip {
 			f.start = at
 			if at < start {
@@ -79,7 +81,10 @@ func (a *addedTokens) findMarked(set *tokenSet, text string, at, next int, late 
 			}
 		}
 		if t.rstrip {
-			f.end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+			if end >= blank {
+				f.blank = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+			}
+			f.end = f.blank
 		}
 		return f, true
 	}

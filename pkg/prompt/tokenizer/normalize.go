@@ -9,6 +9,20 @@ import (
 // normalizer rewrites text before it is cut into words.
 type normalizer struct {
 	steps []step
+	// growth is how many times longer a text can become at most.
+	growth float64
+}
+
+// maxGrowth is the most that a normalizer may make of a text. Those in use have
+// 12: a prefix of three bytes, and as many for each blank.
+const maxGrowth = 64
+
+// addStep adds a step that makes a text at most growth times as long.
+func (r *reader) addStep(out *normalizer, n *node, s step, growth float64) {
+	out.steps = append(out.steps, s)
+	if out.growth *= max(growth, 1); out.growth > maxGrowth {
+		r.fail(n, "the normalizer can make a text more than %d times as long", maxGrowth)
+	}
 }
 
 // step is one rewrite. It returns text itself when there is nothing to do, else
@@ -34,7 +48,7 @@ func (n *normalizer) apply(text string, s *scratch) string {
 
 // normalizer reads the normalizer of a file.
 func (r *reader) normalizer(n *node) normalizer {
-	var out normalizer
+	out := normalizer{growth: 1}
 	r.addNormalizer(&out, n, false)
 	return out
 }
@@ -52,20 +66,23 @@ func (r *reader) addNormalizer(out *normalizer, n *node, inner bool) {
 		}
 	case "NFC":
 		r.only(n, "type")
-		out.steps = append(out.steps, newNFC())
+		r.addStep(out, n, newNFC(), 3) // U+1D160 is the worst
 	case "Lowercase":
 		r.only(n, "type")
-		out.steps = append(out.steps, lowercase{})
+		r.addStep(out, n, lowercase{}, 1.5) // İ, and two bytes that become three
 	case "Prepend":
 		r.only(n, "type", "prepend")
 		text := r.text(n, "prepend")
 		if text == "" {
 			r.fail(n, "Prepend of nothing is not supported") // it doubles a character there
 		}
-		out.steps = append(out.steps, prepend{text})
+		r.addStep(out, n, prepend{text}, 1+float64(len(text))) // to a text of one byte
 	case "Replace":
 		r.only(n, "type", "pattern", "content")
-		out.steps = append(out.steps, replace{r.literal(n, "Replace"), r.text(n, "content")})
+		old, with := r.literal(n, "Replace"), r.text(n, "content")
+		if r.err == nil {
+			r.addStep(out, n, replace{old, with}, float64(len(with))/float64(len(old)))
+		}
 	default:
 		r.unsupported(n, "the normalizer", typ)
 	}

@@ -120,7 +120,7 @@ func TestNormalizersEqualTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s scratch
 		for range 10 {
-			n := normalizer{rapid.SliceOfN(rapid.SampledFrom(steps), 0, 6).Draw(t, "steps")}
+			n := normalizer{steps: rapid.SliceOfN(rapid.SampledFrom(steps), 0, 6).Draw(t, "steps")}
 			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "A", " ", "e\u0301", "x", "İ"}), 0, 8).Draw(t, "text"), "")
 			want := text
 			for _, step := range n.steps {

@@ -115,9 +115,9 @@ func (t *Tokenizer) encode(dst []uint32, text string, from int, segment bool, s 
 		s.mended = appendMended(s.mended[:0], text)
 		text, segment = view(s.mended), false
 	}
-	at, next := from, from
+	at, next, blank := from, from, from
 	for {
-		f, ok := t.added.find(text, at, next)
+		f, ok := t.added.find(text, at, next, blank)
 		if !ok {
 			return t.gap(dst, text[at:], at == 0, s), size
 		}
@@ -127,7 +127,7 @@ func (t *Tokenizer) encode(dst []uint32, text string, from int, segment bool, s 
 		if f.start < f.end {
 			dst = append(dst, t.added.tokens[f.token].id)
 		}
-		at, next = f.end, f.next
+		at, next, blank = f.end, f.next, f.blank
 		if segment && t.added.tokens[f.token].safe {
 			return dst, at
 		}
@@ -151,9 +151,9 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 	if t.added.joint || t.added.set == nil {
 		return t.words(dst, text, 0, first, s)
 	}
-	at, next := 0, 0
+	at, next, blank := 0, 0, 0
 	for {
-		f, ok := t.added.findMarked(t.added.set, text, at, next, true)
+		f, ok := t.added.findMarked(t.added.set, text, at, next, blank, true)
 		if !ok {
 			return t.words(dst, text[at:], 0, first && at == 0, s)
 		}
@@ -163,7 +163,7 @@ func (t *Tokenizer) gap(dst []uint32, text string, first bool, s *scratch) []uin
 		if f.start < f.end {
 			dst = append(dst, t.added.tokens[f.token].id)
 		}
-		at, next = f.end, f.next
+		at, next, blank = f.end, f.next, f.blank
 	}
 }
 
@@ -231,7 +231,8 @@ func appendMended(dst []byte, text string) []byte {
 // UTF-8: a lead byte and the continuation bytes that fit it, or one byte.
 func brokenPart(text string) int {
 	low, high, need := byte(0x80), byte(0xBF), 0
-	switch c := text[0]; {
+	c := text[0]
+	switch {
 	case 0xC2 <= c && c <= 0xDF:
 		need = 1
 	case 0xE0 <= c && c <= 0xEF:
@@ -239,7 +240,7 @@ func brokenPart(text string) int {
 	case 0xF0 <= c && c <= 0xF4:
 		need = 3
 	}
-	switch text[0] { // where the second byte is bounded
+	switch c { // where the second byte is bounded
 	case 0xE0:
 		low = 0xA0
 	case 0xED:

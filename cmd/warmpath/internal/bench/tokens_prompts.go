@@ -90,6 +90,7 @@ func (p *prompting) forget() {
 
 // encode is what the picker does with a body.
 func (p *prompting) encode(body []byte) error {
+	p.body.Decode = true
 	if err := p.body.Scan(prompt.Chat, body); err != nil {
 		return err
 	}

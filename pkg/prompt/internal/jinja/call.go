@@ -199,13 +199,13 @@ func (m *machine) bindMacro(s *macroStmt, sc *scope, a *args) *Error {
 	for i := range s.params {
 		p := &s.params[i]
 		if i < len(a.pos) {
-			sc.set(p.id, a.pos[i])
+			m.looked(sc.set(p.id, a.pos[i]))
 			continue
 		}
 		found := false
 		for k, name := range a.names {
 			if name == p.name {
-				sc.set(p.id, a.kw[k])
+				m.looked(sc.set(p.id, a.kw[k]))
 				used++
 				found = true
 			}
@@ -220,7 +220,7 @@ func (m *machine) bindMacro(s *macroStmt, sc *scope, a *args) *Error {
 				return err
 			}
 		}
-		sc.set(p.id, v)
+		m.looked(sc.set(p.id, v))
 	}
 	if used < len(a.names) {
 		return raised("macro " + s.name + " gets an unknown argument")

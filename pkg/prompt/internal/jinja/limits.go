@@ -35,6 +35,8 @@ const (
 	checkEvery = 4096
 	// bytesPerStep is how many bytes of text cost as much as a node.
 	bytesPerStep = 64
+	// varsPerStep is how many variables to look at cost as much.
+	varsPerStep = 16
 )
 
 func (l Limits) withDefaults() Limits {

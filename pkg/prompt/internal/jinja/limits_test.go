@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -96,6 +97,9 @@ func TestTemplatesThatBlowUpAreStopped(t *testing.T) {
 		"search":            {"{% set x = 'x' * 10**7 %}{% for i in range(99999) %}{{ 'y' in x }}{{ x.find('y') }}{{ x.count('y') }}{% endfor %}", LimitSteps},
 		"sort":              {"{% for i in range(99999) %}{{ range(9999)|sort|length }}{% endfor %}", LimitMemory},
 		"unique":            {"{{ range(99999)|unique|list|length }}", LimitSteps},
+		"many variables":    {"{% for i in [1] %}" + manyVariables(50_000) + "{% endfor %}", LimitSteps},
+		"many to look at":   {"{% for i in [1] %}" + manyVariables(3_000) + "{% for j in range(9999) %}{{ none_such }}{% endfor %}{% endfor %}", LimitSteps},
+		"many parameters":   {"{% macro f(" + manyParameters(50_000) + ") %}{% endmacro %}{{ f() }}", LimitSteps},
 		"dict":              {"{% for i in range(99999) %}{% set d = dict(a=1, b=2) %}{% set e = {'a': 1} %}{% endfor %}{% for i in range(99999) %}{% set d = dict(a=1, b=2) %}{% endfor %}{% for i in range(99999) %}{% set d = dict({'a': 1}, b=2).copy() %}{% endfor %}", LimitMemory},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,6 +108,24 @@ func TestTemplatesThatBlowUpAreStopped(t *testing.T) {
 			}
 		})
 	}
+}
+
+// manyVariables sets n variables.
+func manyVariables(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "{%%set v%x=1%%}", i)
+	}
+	return b.String()
+}
+
+// manyParameters are n parameters of a macro.
+func manyParameters(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, ",v%x=1", i)
+	}
+	return b.String()[1:]
 }
 
 func TestLimitsAreThoseGiven(t *testing.T) {

@@ -19,7 +19,8 @@ type machine struct {
 	free []*scope
 }
 
-// scope holds the variables of a block. There are few, so they are searched.
+// scope holds the variables of a block. There are few, so they are searched. What
+// the search costs counts, should there be many.
 type scope struct {
 	parent *scope
 	vars   []binding
@@ -148,15 +149,20 @@ func (s *scope) reset() {
 	s.vars = s.vars[:0]
 }
 
-func (s *scope) set(id int, v Value) {
+// set sets a variable and returns how many it looked at.
+func (s *scope) set(id int, v Value) (seen int) {
 	for i := range s.vars {
 		if s.vars[i].id == id {
 			s.vars[i].val = v
-			return
+			return i
 		}
 	}
 	s.vars = append(s.vars, binding{id, v})
+	return len(s.vars)
 }
+
+// looked counts what it costs to look at n variables. The next step pays.
+func (m *machine) looked(n int) { m.left -= int64(n / varsPerStep) }
 
 // set sets a variable of the innermost scope.
 func (m *machine) set(id int, v Value) {
@@ -164,18 +170,22 @@ func (m *machine) set(id int, v Value) {
 		m.root[id] = v
 		return
 	}
-	m.scope.set(id, v)
+	m.looked(m.scope.set(id, v))
 }
 
 // get returns the value of a variable.
 func (m *machine) get(id int) Value {
+	seen := 0
 	for s := m.scope; s != nil; s = s.parent {
 		for i := range s.vars {
 			if s.vars[i].id == id {
+				m.looked(seen + i)
 				return s.vars[i].val
 			}
 		}
+		seen += len(s.vars)
 	}
+	m.looked(seen)
 	return m.root[id]
 }
 

@@ -10,7 +10,8 @@ type parser struct {
 	depth   int            // of nested syntax
 	nodes   int            // of the expression at hand
 	loops   int            // for blocks around the position, inside the macro
-	maybe   int            // conditional code around the position
+	soft    bool           // an unknown filter or test fails where it is reached
+	missing int            // how many such were met
 	loopUse int            // how often the variable "loop" was met
 	attrs   int            // how often an attribute was set
 	macro   *macroStmt     // around the position
@@ -180,18 +181,25 @@ func (p *parser) whole(end tokenKind) (expr, *Error) {
 	return x, nil
 }
 
-// maybeBody is a body that may not run.
-func (p *parser) maybeBody(ends ...string) ([]stmt, string, *Error) {
-	p.maybe++
-	defer func() { p.maybe-- }()
+// hardBody is the body of a block that jinja2 compiles in a frame of its own: an
+// unknown filter there is an error at once, whatever is around the block.
+func (p *parser) hardBody(ends ...string) ([]stmt, string, *Error) {
+	defer p.harden()()
 	return p.body(ends...)
+}
+
+// harden makes unknown filters an error at once, until what it returns is called.
+func (p *parser) harden() func() {
+	soft := p.soft
+	p.soft = false
+	return func() { p.soft = soft }
 }
 
 // closed parses a block that break and continue cannot leave.
 func (p *parser) closed(end string) ([]stmt, *Error) {
 	loops := p.loops
 	p.loops = 0
-	body, _, err := p.body(end)
+	body, _, err := p.hardBody(end)
 	p.loops = loops
 	return body, err
 }

@@ -2,6 +2,9 @@ package jinja
 
 func (p *parser) ifBlock(line int) (stmt, *Error) {
 	s := &ifStmt{line: line}
+	soft := p.soft
+	p.soft = true // in jinja2 the tests, too
+	defer func() { p.soft = soft }()
 	for end := "elif"; ; {
 		if end == "elif" {
 			test, err := p.whole(tokBlockEnd)
@@ -16,7 +19,7 @@ func (p *parser) ifBlock(line int) (stmt, *Error) {
 		if end == "else" {
 			ends = ends[2:]
 		}
-		body, next, err := p.maybeBody(ends...)
+		body, next, err := p.body(ends...)
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +42,9 @@ func (p *parser) forBlock(line int) (stmt, *Error) {
 		return nil, err
 	}
 	if p.skipName("if") {
-		if s.test, err = p.expression(); err != nil {
+		restore := p.harden()
+		s.test, err = p.expression()
+		if restore(); err != nil {
 			return nil, err
 		}
 	}
@@ -51,7 +56,7 @@ func (p *parser) forBlock(line int) (stmt, *Error) {
 	}
 	p.loops++
 	uses, attrs := p.loopUse, p.attrs
-	body, end, err := p.maybeBody("else", "endfor")
+	body, end, err := p.hardBody("else", "endfor")
 	p.loops--
 	if err != nil {
 		return nil, err
@@ -66,7 +71,7 @@ func (p *parser) forBlock(line int) (stmt, *Error) {
 		if err = p.blockEnd(); err != nil {
 			return nil, err
 		}
-		if s.none, _, err = p.maybeBody("endfor"); err != nil {
+		if s.none, _, err = p.hardBody("endfor"); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +138,9 @@ func (p *parser) set(line int) (stmt, *Error) {
 	}
 	s := &setBlock{target: t, line: line}
 	if p.isOp("|") {
-		if s.value, err = p.filters(nil); err != nil {
+		restore := p.harden()
+		s.value, err = p.filters(nil)
+		if restore(); err != nil {
 			return nil, err
 		}
 	}
@@ -163,6 +170,7 @@ func (p *parser) signature(s *macroStmt) *Error {
 	if err := p.expectOp("("); err != nil {
 		return err
 	}
+	defer p.harden()()
 	for !p.isOp(")") {
 		if len(s.params) > 0 {
 			if err := p.expectOp(","); err != nil {
@@ -196,9 +204,7 @@ func (p *parser) macroBody(s *macroStmt, end string) *Error {
 	macro, loops := p.macro, p.loops
 	p.macro, p.loops = s, 0
 	defer func() { p.macro, p.loops = macro, loops }()
-	p.maybe++ // it may never be called, but jinja2 compiles it
-	defer func() { p.maybe-- }()
-	body, _, err := p.body(end)
+	body, _, err := p.hardBody(end)
 	if err != nil {
 		return err
 	}
@@ -229,6 +235,7 @@ func (p *parser) callBlock(line int) (stmt, *Error) {
 func (p *parser) filterBlock(line int) (stmt, *Error) {
 	s := &filterBlock{line: line}
 	p.nodes = 0
+	defer p.harden()()
 	var err *Error
 	if s.value, err = p.filter(nil); err != nil {
 		return nil, err
@@ -270,7 +277,7 @@ func (p *parser) with(line int) (stmt, *Error) {
 	if err := p.blockEnd(); err != nil {
 		return nil, err
 	}
-	body, _, err := p.body("endwith")
+	body, _, err := p.hardBody("endwith")
 	if err != nil {
 		return nil, err
 	}

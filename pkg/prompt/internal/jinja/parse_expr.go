@@ -6,17 +6,20 @@ func (p *parser) expression() (expr, *Error) {
 		return nil, err
 	}
 	defer p.leave()
-	start := p.pos
+	start, missing, soft := p.pos, p.missing, p.soft
+	p.soft = true // what stands before an if, and all of the condition
+	defer func() { p.soft = soft }()
 	x, err := p.or()
-	if err != nil || !p.isName("if") {
-		return x, err
-	}
-	// What stands before the if may not run: read it again, knowing so.
-	end := p.pos
-	p.pos, p.maybe = start, p.maybe+1
-	defer func() { p.maybe-- }()
-	if x, err = p.or(); err != nil || p.pos != end {
+	if err != nil {
 		return nil, err
+	}
+	if !p.isName("if") {
+		if p.missing == missing || soft {
+			return x, nil
+		}
+		// It is no condition: read it again, knowing so.
+		p.pos, p.soft = start, false
+		return p.or()
 	}
 	for p.skipName("if") {
 		test, err := p.or()

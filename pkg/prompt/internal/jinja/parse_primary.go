@@ -292,11 +292,13 @@ func (p *parser) filter(x expr) (expr, *Error) {
 }
 
 // unknown is a filter or a test that is not known here. One that jinja2 has
-// makes the template useless; one that nobody has only does where it is reached.
+// makes the template useless. One that nobody has does too, but in an if and in a
+// condition only where it is reached.
 func (p *parser) unknown(x expr, what, name string, foreign bool) (expr, *Error) {
-	if foreign || p.maybe == 0 {
+	if foreign || !p.soft {
 		return nil, p.fail("unknown " + what + " " + name)
 	}
+	p.missing++
 	return &failExpr{x, "unknown " + what + " " + name}, nil
 }
 

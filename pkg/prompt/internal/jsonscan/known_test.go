@@ -81,3 +81,48 @@ func TestKnownStringIsNotReadAgain(t *testing.T) {
 		t.Errorf("%v, %v, at %d", got, err, s.Pos)
 	}
 }
+
+// TestTextIsDecodedWhileRead reads a text, whole or broken, with and without
+// decoding.
+func TestTextIsDecodedWhileRead(t *testing.T) {
+	bad := []string{`\x`, `\u12`, `\ud83d\ude00`, `\ud83d`, `\ud83d\u00e9`, `\ud83d\uzz`, `\ude00`, "\x01", "\xff", `\`, `"`, "é"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(drawValue(t, 0))
+		for range rapid.IntRange(0, 3).Draw(t, "spoilt") {
+			at := rapid.IntRange(0, len(text)).Draw(t, "at")
+			text = slices.Concat(text[:at], []byte(rapid.SampledFrom(bad).Draw(t, "bad")), text[at:])
+		}
+		var found, decoded []Span
+		var texts []byte
+		plain, both := Scanner{Data: text, Log: &found}, Scanner{Data: text, Log: &decoded, Text: &texts}
+		for plain.Pos < len(text) {
+			if text[plain.Pos] != '"' {
+				plain.Pos++
+				both.Pos++
+				continue
+			}
+			want, wantErr := plain.Str()
+			got, err := both.Str()
+			if (err == nil) != (wantErr == nil) || err != nil && *err != *wantErr {
+				t.Fatalf("%q: %v, want %v", text, err, wantErr)
+			}
+			if err != nil {
+				return
+			}
+			if got.Start != want.Start || got.End != want.End || got.Escaped != want.Escaped || both.Pos != plain.Pos {
+				t.Fatalf("%q: %v, want %v", text, got, want)
+			}
+		}
+		if len(found) != len(decoded) {
+			t.Fatalf("%q: %d long strings, want %d", text, len(decoded), len(found))
+		}
+		for _, s := range decoded {
+			if s.Escaped != (s.TextEnd > s.TextStart) {
+				t.Fatalf("%q: %v", text, s)
+			}
+			if want := AppendText(nil, text[s.Start:s.End]); s.Escaped && string(texts[s.TextStart:s.TextEnd]) != string(want) {
+				t.Fatalf("%q: %q, want %q", text, texts[s.TextStart:s.TextEnd], want)
+			}
+		}
+	})
+}

@@ -22,6 +22,9 @@ type Scanner struct {
 	Pos  int
 	// Log, when set, collects the long strings that are read.
 	Log *[]Span
+	// Text, when set beside Log, collects the decoded text of those of them that
+	// have escapes.
+	Text *[]byte
 	// Known are long strings of Data in their order, as Log collected them: they
 	// are not read again.
 	Known []Span
@@ -44,6 +47,9 @@ type Span struct {
 	Start, End int
 	// Escaped says that the text must be decoded, not merely copied.
 	Escaped bool
+	// TextStart and TextEnd frame the decoded text in what [Scanner.Text] has
+	// collected. They are equal where it is not there.
+	TextStart, TextEnd int
 }
 
 // Syntax returns the error at a byte. Past the end it says that the text is cut.
@@ -74,14 +80,17 @@ func (s *Scanner) Str() (Span, *Error) {
 			return known, nil
 		}
 	}
+	if s.Text != nil {
+		return s.strText()
+	}
 	out := Span{Start: s.Pos + 1}
-	i := s.Pos + 1
+	data, i := s.Data, s.Pos+1
 	for {
-		i = plainEnd(s.Data, i)
-		if i >= len(s.Data) {
+		i = plainEnd(data, i)
+		if i >= len(data) {
 			return Span{}, s.Syntax(i, "")
 		}
-		switch s.Data[i] {
+		switch data[i] {
 		case '"':
 			out.End = i
 			s.Pos = i + 1
@@ -91,7 +100,11 @@ func (s *Scanner) Str() (Span, *Error) {
 			return out, nil
 		case '\\':
 			out.Escaped = true
-			n, bad := escapeLen(s.Data[i:])
+			if i+1 < len(data) && simpleEscapes[data[i+1]] != 0 {
+				i += 2
+				continue
+			}
+			n, bad := escapeLen(data[i:])
 			if bad {
 				return Span{}, s.Syntax(i+n, "invalid JSON: unknown escape in a string")
 			}
@@ -119,16 +132,10 @@ func (s *Scanner) recall() (Span, bool) {
 }
 
 // plainEnd returns the index of the first byte from i on that a string cannot
-// hold as it is: a quote, a backslash, a control character. It looks at eight
-// bytes at a time. In each test, a borrow can only spoil bytes above the first
-// hit, and only the first hit is used.
+// hold as it is. It looks at eight bytes at a time.
 func plainEnd(data []byte, i int) int {
-	for ; i+8 <= len(data); i += 8 {
-		x := binary.LittleEndian.Uint64(data[i:])
-		quote := x ^ ('"' * ones)
-		slash := x ^ ('\\' * ones)
-		hit := (x-' '*ones)&^x | (quote-ones)&^quote | (slash-ones)&^slash
-		if hit &= highs; hit != 0 {
+	for ; i+word <= len(data); i += word {
+		if hit := odd(binary.LittleEndian.Uint64(data[i:])); hit != 0 {
 			return i + bits.TrailingZeros64(hit)>>3
 		}
 	}
@@ -138,6 +145,15 @@ func plainEnd(data []byte, i int) int {
 		}
 	}
 	return i
+}
+
+// odd has the top bit of each byte of x set that is a quote, a backslash or a
+// control character. In each test, a borrow can only spoil bytes above the first
+// hit: only the lowest is to be relied on.
+func odd(x uint64) uint64 {
+	quote := x ^ ('"' * ones)
+	slash := x ^ ('\\' * ones)
+	return ((x-' '*ones)&^x | (quote-ones)&^quote | (slash-ones)&^slash) & highs
 }
 
 // escapeLen returns the length of the escape that text starts with. When the

@@ -26,6 +26,8 @@ func TestAppendEqualsTwinDense(t *testing.T) {
 		for _, word := range words(alphabet, []int{0, 20, 8, 5}[len(alphabet)]) {
 			if got, want := m.Append(nil, word, &s), slow.encode(word); !slices.Equal(got, want) {
 				t.Fatalf("%q: %v, want %v; tokens %q, merges %v", word, got, want, spec.Tokens, spec.Merges)
+			} else if got = m.CarefulAppend(nil, word, &s); !slices.Equal(got, want) {
+				t.Fatalf("%q with care: %v, want %v; tokens %q, merges %v", word, got, want, spec.Tokens, spec.Merges)
 			}
 		}
 		if s.Followed() {
@@ -147,6 +149,8 @@ func TestByteTokensThatTextSpells(t *testing.T) {
 			}
 			if got, want := m.Append(nil, word, &s), slow.encode(word); !slices.Equal(got, want) {
 				t.Fatalf("%q: %v, want %v; tokens %q, merges %v", word, got, want, names, spec.Merges)
+			} else if got = m.CarefulAppend(nil, word, &s); !slices.Equal(got, want) {
+				t.Fatalf("%q with care: %v, want %v; tokens %q, merges %v", word, got, want, names, spec.Merges)
 			}
 		}
 	}

@@ -28,7 +28,8 @@
 //     and that is its encoding.
 //  4. The same holds for each start of the word, so each position is reached by
 //     one sequence only. A search that takes the longest token first, and steps
-//     back where it is stuck, therefore comes to each position once at most.
+//     back where it is stuck, therefore comes to each position once at most. So
+//     does one in any other order: in long runs of one byte, another is better.
 //
 // # Which tokens are closed, and which neighbours valid
 //

@@ -21,3 +21,11 @@ func (m *Model) Closed(token string) bool {
 
 // Followed reports whether a word was ever encoded by following the rule.
 func (s *Scratch) Followed() bool { return s.symbols != nil }
+
+// CarefulAppend is appendCareful, for tests.
+func (m *Model) CarefulAppend(dst []uint32, word string, s *Scratch) []uint32 {
+	return m.appendCareful(dst, word, s)
+}
+
+// Careful reports whether a word was ever encoded by the careful search.
+func (s *Scratch) Careful() bool { return s.choices.of != nil }

@@ -54,6 +54,7 @@ func New(spec Spec) (*Model, error) {
 		return nil, err
 	}
 	m.link(m.derive(&spec, list), ends, prefixes)
+	m.trie.findRuns()
 	m.keep(list)
 	return m, nil
 }

@@ -5,4 +5,5 @@ package bpe
 type Scratch struct {
 	symbols []symbol
 	queue   queue
+	choices choices
 }

@@ -18,7 +18,7 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 			return append(dst, id)
 		}
 	}
-	start, first, pos := len(dst), len(dst), 0
+	start, first, pos, stuck := len(dst), len(dst), 0, 0
 	for pos < len(word) {
 		switch {
 		case size == 0:
@@ -34,6 +34,9 @@ func (m *Model) Append(dst []uint32, word string, s *Scratch) []uint32 {
 		case len(dst) == first || !m.touching.may(word, pos) || m.valid(dst[len(dst)-1], next):
 			dst = append(dst, next)
 		default:
+			if stuck++; stuck > patient+2*(len(dst)-start) {
+				return m.appendCareful(dst[:start], word, s)
+			}
 			// Try a shorter one; where there is none, in place of the last one.
 			for m.tails[next].shorter == 0 {
 				if len(dst) == first {

@@ -6,6 +6,8 @@ package bpe
 // node is one word, so a step is one load.
 type trie struct {
 	nodes []node
+	// runs is the walk down one byte again and again, by byte, where it is long.
+	runs [256][]runNode
 }
 
 // node is, from the lowest bit: the byte that leads here, one bit that says the

@@ -289,6 +289,8 @@ func compare(tb rapid.TB, d draw) {
 		got := m.Append([]uint32{7}, word, &scratch)
 		if want := append([]uint32{7}, slow.encode(word)...); !slices.Equal(got, want) {
 			tb.Fatalf("%q of %q: %v, want %v; merges %v", word, spec.Tokens, got, want, spec.Merges)
+		} else if got = m.CarefulAppend([]uint32{7}, word, &scratch); !spec.IgnoreMerges && !slices.Equal(got, want) {
+			tb.Fatalf("%q of %q with care: %v, want %v; merges %v", word, spec.Tokens, got, want, spec.Merges)
 		}
 	}
 }
