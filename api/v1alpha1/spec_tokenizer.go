@@ -41,9 +41,10 @@ type EngineStyle string
 
 // Ways of engines.
 const (
-	EngineAuto   EngineStyle = "Auto"   // Dynamo where source is dynamo or handoff.preset is Dynamo, else VLLM
-	EngineVLLM   EngineStyle = "VLLM"   // vLLM's OpenAI server
-	EngineDynamo EngineStyle = "Dynamo" // Dynamo's frontend
+	EngineAuto     EngineStyle = "Auto"      // Dynamo where source is dynamo or handoff.preset is Dynamo, else VLLM
+	EngineVLLM     EngineStyle = "VLLM"      // vLLM's OpenAI server
+	EngineDynamo   EngineStyle = "Dynamo"    // Dynamo's frontend; the pool may have Dynamo 1.2, unless model cards say otherwise
+	EngineDynamo13 EngineStyle = "Dynamo1.3" // Dynamo's frontend, where nothing in the pool is older than 1.3
 )
 
 // ChatTemplateSpec is how the engines run the model's chat template: what their

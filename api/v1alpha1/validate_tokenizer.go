@@ -32,7 +32,7 @@ func (t *TokenizerSpec) check(p *problems, path string) {
 func (s *InProcessSpec) check(p *problems, path string) {
 	s.Source.check(p, path+".source")
 	checkEnum(p, path+".addSpecialTokens", s.AddSpecialTokens, SpecialAuto, SpecialAlways, SpecialNever)
-	checkEnum(p, path+".engine", s.Engine, EngineAuto, EngineVLLM, EngineDynamo)
+	checkEnum(p, path+".engine", s.Engine, EngineAuto, EngineVLLM, EngineDynamo, EngineDynamo13)
 	s.ChatTemplate.check(p, path+".chatTemplate")
 	if s.MemoBytes < minMemo || s.MemoBytes > maxMemo {
 		p.add(path+".memoBytes", "must be %d to %d bytes, not %d", minMemo, maxMemo, s.MemoBytes)

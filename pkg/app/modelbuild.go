@@ -34,7 +34,8 @@ func newBuilder(policy *v1alpha1.RoutingPolicySpec, layout block.Layout) (*build
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: time zone: %w", err)
 	}
-	dynamo := spec.Engine == v1alpha1.EngineDynamo || spec.Engine == v1alpha1.EngineAuto &&
+	since13 := spec.Engine == v1alpha1.EngineDynamo13
+	dynamo := since13 || spec.Engine == v1alpha1.EngineDynamo || spec.Engine == v1alpha1.EngineAuto &&
 		(spec.Source.Dynamo != nil || policy.Handoff.Preset == v1alpha1.HandoffDynamo)
 	b := &builder{
 		layout: layout, templateFile: spec.ChatTemplate.File, zone: zone, memoBytes: spec.MemoBytes,
@@ -52,6 +53,7 @@ func newBuilder(policy *v1alpha1.RoutingPolicySpec, layout block.Layout) (*build
 				v1alpha1.ContentOpenAI: chat.FormatParts,
 			}[spec.ChatTemplate.ContentFormat],
 			DropTools: dynamo,
+			Since13:   since13,
 			Limits: chat.Limits{
 				Output: int(spec.Limits.OutputBytes), Messages: spec.Limits.Messages,
 				Watch: watch(spec.Limits.Time.Duration),
@@ -132,7 +134,7 @@ func (b *builder) compile(source string, config *tokenizerConfig, since13 bool) 
 		return nil, errNoTemplate
 	}
 	options := b.options
-	options.Tokens, options.Since13 = config.tokens, since13
+	options.Tokens, options.Since13 = config.tokens, options.Since13 || since13
 	t, err := chat.Compile(source, options)
 	if err != nil {
 		return nil, err // not t: a nil of its type would not be nil here

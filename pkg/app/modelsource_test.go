@@ -160,6 +160,9 @@ func TestBuilderOptions(t *testing.T) {
 		{"Dynamo that keeps tools", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
 			s.Engine, s.ChatTemplate.DropTools, s.AddSpecialTokens = v1alpha1.EngineDynamo, &no, v1alpha1.SpecialAlways
 		}, chat.Options{Style: chat.Dynamo}, true, parity.SpecialAlways},
+		{"Dynamo without 1.2", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
+			s.Engine = v1alpha1.EngineDynamo13
+		}, chat.Options{Style: chat.Dynamo, DropTools: true, Since13: true}, false, parity.SpecialAuto},
 		{"flags of vLLM", func(_ *v1alpha1.RoutingPolicySpec, s *v1alpha1.InProcessSpec) {
 			s.ChatTemplate = v1alpha1.ChatTemplateSpec{Kwargs: `{"a":1}`, ContentFormat: v1alpha1.ContentOpenAI, DropTools: &yes}
 			s.AddSpecialTokens = v1alpha1.SpecialNever
