@@ -64,14 +64,16 @@ All fields: docs/reference/config.md`,
 	root.Flags().StringVar(&logFormat, "log-format", "text", "text or json")
 	root.AddCommand(&cobra.Command{
 		Use:   "validate --config FILE",
-		Short: "Check a configuration file and the list of workers it names",
+		Short: "Check a configuration file and the files it names",
 		Long: `Reads a configuration file and the list of workers that it names, and reports
-everything that is wrong with them, with file, line and field. Starts nothing.
+everything that is wrong with them, with file, line and field. Where the model's
+files are in a folder, the tokenizer and the chat template are loaded, too.
+Starts nothing, and asks nobody.
 Exits with 0 when all is well and with 1 when not.`,
 		Example: "  epp validate --config epp.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			summary, err := validate(config)
+			summary, err := validate(cmd.Context(), config)
 			if err == nil {
 				fmt.Fprintln(cmd.OutOrStdout(), summary)
 			}
@@ -82,7 +84,7 @@ Exits with 0 when all is well and with 1 when not.`,
 }
 
 // validate checks a configuration file and the files that it names.
-func validate(config string) (summary string, err error) {
+func validate(ctx context.Context, config string) (summary string, err error) {
 	if config == "" {
 		return "", app.ErrNoConfig
 	}
@@ -93,6 +95,9 @@ func validate(config string) (summary string, err error) {
 	pool, err := discovery.Load(cfg.Discovery.File.Path, fleet.RoleRules(cfg.Spec.Roles))
 	if err != nil {
 		return "", err
+	}
+	if err := app.CheckModel(ctx, &cfg.Spec); err != nil {
+		return "", fmt.Errorf("%s: spec.tokenizer.inProcess: %w", config, err)
 	}
 	return fmt.Sprintf("%s is valid: %d prefill, %d decode, %d aggregated workers are ready in %s", config,
 		pool.Count(fleet.Prefill), pool.Count(fleet.Decode), pool.Count(fleet.Aggregated), cfg.Discovery.File.Path), nil

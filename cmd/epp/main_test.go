@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/warmpath/warmpath/internal/testmodels"
 	"github.com/warmpath/warmpath/pkg/telemetry"
 )
 
@@ -104,6 +105,32 @@ func TestValidateSamples(t *testing.T) {
 	code, stdout, stderr := epp(t, "validate", "--config", filepath.Join("..", "..", "config", "samples", "endpointpickerconfig.yaml"))
 	if code != 0 || !strings.Contains(stdout, "is valid") || stderr != "" {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, stdout, stderr)
+	}
+}
+
+// TestValidateModel: what the picker would only log is an error here.
+func TestValidateModel(t *testing.T) {
+	dir := t.TempDir()
+	inProcess := "  tokenizer: {inProcess: {source: {directory: {path: " + dir + "}}}}\n"
+	path := write(t, goodConfig+inProcess, goodWorkers)
+	for _, step := range []struct {
+		do   func()
+		want string // in stderr; empty when all is well
+	}{
+		{func() {}, "tokenizer.json"},
+		{func() { testmodels.WriteSmall(t, dir, testmodels.ChatML) }, ""},
+		{func() { testmodels.WriteSmall(t, dir, "{{ x | nothing_like_that }}") }, "nothing_like_that"},
+		{func() {
+			if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(`{"model":{"type":"Unigram"}}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "Unigram"},
+	} {
+		step.do()
+		code, _, stderr := epp(t, "validate", "--config", path)
+		if (code == 0) != (step.want == "") || !strings.Contains(stderr, step.want) || code != 0 && !strings.Contains(stderr, "spec.tokenizer.inProcess") {
+			t.Errorf("exit %d, stderr %q, want %q", code, stderr, step.want)
+		}
 	}
 }
 

@@ -11,6 +11,29 @@ import (
 	"github.com/warmpath/warmpath/pkg/prompt/encoder"
 )
 
+// CheckModel loads the files of spec.tokenizer.inProcess, if they come from a
+// folder, and says what in them cannot be used. Files that come from elsewhere are
+// not fetched.
+func CheckModel(ctx context.Context, policy *v1alpha1.RoutingPolicySpec) error {
+	from := policy.Tokenizer.InProcess.Source.Directory
+	if from == nil {
+		return nil
+	}
+	b, err := newBuilder(policy, block.Layout{Size: policy.BlockSize, Eagle: policy.Eagle})
+	if err != nil {
+		return err
+	}
+	files, err := (&modelfiles.Directory{Path: from.Path, Revision: from.Revision}).Fetch(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := b.build(files)
+	if err != nil {
+		return err
+	}
+	return m.noChats
+}
+
 // LoadTokenizer returns what turns request bodies into token ids, as a picker does
 // by default that has its model's files in a folder. template is a file with a
 // chat template in the place of the model's, empty for none. It is for simulated
