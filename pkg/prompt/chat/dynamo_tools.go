@@ -23,14 +23,9 @@ func (w *worker) dynamoCalls(v jinja.Value) (jinja.Value, *Error) {
 	}
 	out := w.dec.slab.list(len(l.Items))
 	for i, item := range l.Items {
-		call := item.Dict()
-		if call == nil {
-			return item, invalid("a tool call is not an object")
-		}
-		fv, _ := call.Get("function")
-		function := fv.Dict()
-		if function == nil {
-			return item, invalid("a tool call has no function")
+		call, function, err := called(item)
+		if err != nil {
+			return item, err
 		}
 		id, _ := call.Get("id")
 		name, _ := function.Get("name")
@@ -38,7 +33,7 @@ func (w *worker) dynamoCalls(v jinja.Value) (jinja.Value, *Error) {
 		if id.Kind() != jinja.KindString || name.Kind() != jinja.KindString {
 			return item, invalid("a tool call without an id or a name")
 		}
-		args, err := w.dynamoArguments(args)
+		args, err = w.dynamoArguments(args)
 		if err != nil {
 			return item, err
 		}

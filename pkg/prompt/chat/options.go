@@ -49,9 +49,6 @@ type Options struct {
 	// DropTools leaves tools out of the prompt when tool_choice is "none": vLLM's
 	// --exclude-tools-when-tool-choice-none. Dynamo's default is true.
 	DropTools bool
-	// ReasoningOnly reads the thoughts of a message from "reasoning" only. Some
-	// versions of vLLM (2026) ignored the older "reasoning_content".
-	ReasoningOnly bool
 	// Since13 says that no part of a Dynamo pool is older than release 1.3. Dynamo
 	// 1.2 prints JSON in another way, and joins texts and messages in another:
 	// requests with such parts are refused unless it is set.

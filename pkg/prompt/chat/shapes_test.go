@@ -82,12 +82,6 @@ func TestRequestsAsEnginesSeeThem(t *testing.T) {
 			`{"messages":[{"role":"assistant","content":"x","tool_calls":[],"reasoning_content":""}]}`,
 			`[{"role": "assistant", "content": "x", "reasoning": "", "reasoning_content": ""}] null True`,
 		},
-		"reasoning only": {
-			prompt.Chat,
-			Options{ReasoningOnly: true},
-			`{"messages":[{"role":"assistant","content":"x","reasoning_content":"r"},{"role":"assistant","reasoning":""}]}`,
-			`[{"role": "assistant", "content": "x"}, {"role": "assistant", "content": "", "reasoning": "", "reasoning_content": ""}] null True`,
-		},
 		"null switches": {
 			prompt.Chat,
 			Options{},

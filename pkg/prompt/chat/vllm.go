@@ -186,8 +186,6 @@ func (w *worker) reasoning(m *jinja.Dict) (jinja.Value, *Error) {
 	v, _ := m.Get("reasoning")
 	old, _ := m.Get("reasoning_content")
 	switch {
-	case w.t.opts.ReasoningOnly:
-		return v, nil
 	case v.Kind() == jinja.KindString && v.Text() == "" && (old.Kind() != jinja.KindString || old.Text() != ""):
 		return v, unknown("an empty reasoning")
 	case given(v):
@@ -196,19 +194,26 @@ func (w *worker) reasoning(m *jinja.Dict) (jinja.Value, *Error) {
 	return old, nil
 }
 
+// called returns a call of a tool and its function.
+func called(item jinja.Value) (call, function *jinja.Dict, err *Error) {
+	if call = item.Dict(); call == nil {
+		return nil, nil, invalid("a tool call is not an object")
+	}
+	v, _ := call.Get("function")
+	if function = v.Dict(); function == nil {
+		return nil, nil, invalid("a tool call has no function")
+	}
+	return call, function, nil
+}
+
 // toolCalls copies calls, with their arguments read: clients send them as a text
 // of JSON, and templates want the object.
 func (w *worker) toolCalls(l *jinja.List) (jinja.Value, *Error) {
 	out := w.dec.slab.list(len(l.Items))
 	for i, item := range l.Items {
-		call := item.Dict()
-		if call == nil {
-			return item, invalid("a tool call is not an object")
-		}
-		fv, _ := call.Get("function")
-		function := fv.Dict()
-		if function == nil {
-			return item, invalid("a tool call has no function")
+		call, function, err := called(item)
+		if err != nil {
+			return item, err
 		}
 		args, _ := function.Get("arguments")
 		parsed, err := w.arguments(args)

@@ -89,15 +89,16 @@ func ParseOutput(s string) (Output, error) {
 	return "", fmt.Errorf("--output %q is not table, json or markdown", s)
 }
 
-// column of a table: a title and its text in a row.
-type column struct {
+// column of a table of rows R: a title and its text in a row.
+type column[R any] struct {
 	title string
-	text  func(*CaseRow) string
+	text  func(*R) string
+	left  bool // words, not figures
 }
 
 // number is a column of figures; "-" where a case does not measure it.
-func number(title string, unit float64, digits int, value func(*CaseRow) float64) column {
-	return column{title, func(r *CaseRow) string {
+func number[R any](title string, unit float64, digits int, value func(*R) float64) column[R] {
+	return column[R]{title: title, text: func(r *R) string {
 		v := value(r)
 		if v == 0 {
 			return "-"
@@ -107,11 +108,11 @@ func number(title string, unit float64, digits int, value func(*CaseRow) float64
 }
 
 // commonColumns stand in every table.
-var commonColumns = []column{
-	{"case", func(r *CaseRow) string { return r.Name }},
-	{"workers", func(r *CaseRow) string { return strconv.Itoa(r.Workers) }},
-	{"holders", func(r *CaseRow) string { return strconv.Itoa(r.Holders) }},
-	{"entries", func(r *CaseRow) string { return strconv.Itoa(r.Entries) }},
+var commonColumns = []column[CaseRow]{
+	{title: "case", left: true, text: func(r *CaseRow) string { return r.Name }},
+	{title: "workers", text: func(r *CaseRow) string { return strconv.Itoa(r.Workers) }},
+	{title: "holders", text: func(r *CaseRow) string { return strconv.Itoa(r.Holders) }},
+	{title: "entries", text: func(r *CaseRow) string { return strconv.Itoa(r.Entries) }},
 	number("M blocks/s", 1e6, 2, func(r *CaseRow) float64 { return r.BlocksPerS }),
 	number("p50 us", 1, 1, func(r *CaseRow) float64 { return r.P50US }),
 	number("p99 us", 1, 1, func(r *CaseRow) float64 { return r.P99US }),
@@ -120,8 +121,8 @@ var commonColumns = []column{
 
 var indexColumns = append(slices.Clone(commonColumns),
 	number("bytes/entry", 1, 0, func(r *CaseRow) float64 { return r.BytesPerEntry }),
-	column{"more", more},
-	column{"bar", bar})
+	column[CaseRow]{title: "more", text: more},
+	column[CaseRow]{title: "bar", text: bar})
 
 var eventColumns = append(slices.Clone(commonColumns),
 	number("messages/s", 1, 0, func(r *CaseRow) float64 { return r.MessagesPerS }),
@@ -151,7 +152,7 @@ func more(r *CaseRow) string {
 }
 
 // writeRows writes the result in one of its forms.
-func writeRows(w io.Writer, form Output, columns []column, rows []CaseRow) error {
+func writeRows[R any](w io.Writer, form Output, columns []column[R], rows []R) error {
 	switch form {
 	case JSON:
 		return json.NewEncoder(w).Encode(map[string]any{"rows": rows})
@@ -160,36 +161,36 @@ func writeRows(w io.Writer, form Output, columns []column, rows []CaseRow) error
 	case Table:
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	line := func(text func(column) string) {
+	line := func(text func(column[R]) string) {
 		for _, c := range columns {
 			fmt.Fprint(t, text(c), "\t")
 		}
 		fmt.Fprintln(t)
 	}
-	line(func(c column) string { return c.title })
+	line(func(c column[R]) string { return c.title })
 	for i := range rows {
-		line(func(c column) string { return c.text(&rows[i]) })
+		line(func(c column[R]) string { return c.text(&rows[i]) })
 	}
 	return t.Flush()
 }
 
-func writeMarkdown(w io.Writer, columns []column, rows []CaseRow) error {
+func writeMarkdown[R any](w io.Writer, columns []column[R], rows []R) error {
 	var b strings.Builder
-	line := func(text func(column) string) {
+	line := func(text func(column[R]) string) {
 		for _, c := range columns {
 			b.WriteString("| " + text(c) + " ")
 		}
 		b.WriteString("|\n")
 	}
-	line(func(c column) string { return c.title })
-	line(func(c column) string {
-		if c.title == "case" {
+	line(func(c column[R]) string { return c.title })
+	line(func(c column[R]) string {
+		if c.left {
 			return "---"
 		}
 		return "---:"
 	})
 	for i := range rows {
-		line(func(c column) string { return c.text(&rows[i]) })
+		line(func(c column[R]) string { return c.text(&rows[i]) })
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

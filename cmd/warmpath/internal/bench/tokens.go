@@ -70,7 +70,7 @@ func Tokens(ctx context.Context, cfg TokensConfig) error {
 		}
 		rows = append(rows, more...)
 	}
-	return writeTokenRows(cfg.Out, cfg.Output, rows)
+	return writeRows(cfg.Out, cfg.Output, tokenColumns, rows)
 }
 
 func readTexts(dir string) (map[string]string, error) {

@@ -1,13 +1,10 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 )
 
 // TokenRow is one case of the benchmark of prompts to tokens. What a case does not
@@ -118,77 +115,19 @@ func (t *tokenTarget) judge(r *TokenRow) string {
 	return strings.Join(asked, ", ")
 }
 
-// tokenColumn is a column of the table.
-type tokenColumn struct {
-	title string
-	text  func(*TokenRow) string
-}
-
-func tokenNumber(title string, unit float64, digits int, value func(*TokenRow) float64) tokenColumn {
-	return tokenColumn{title, func(r *TokenRow) string {
-		v := value(r)
-		if v == 0 {
-			return "-"
-		}
-		return strconv.FormatFloat(v/unit, 'f', digits, 64)
-	}}
-}
-
-var tokenColumns = []tokenColumn{
-	{"case", func(r *TokenRow) string { return r.Case }},
-	{"tokenizer", func(r *TokenRow) string { return r.Tokenizer }},
-	{"text", func(r *TokenRow) string { return r.Text }},
-	{"tokens", func(r *TokenRow) string { return strconv.Itoa(r.Tokens) }},
-	tokenNumber("M tokens/s", 1e6, 2, func(r *TokenRow) float64 { return r.TokensPerS }),
-	tokenNumber("us", 1, 0, func(r *TokenRow) float64 { return r.US }),
-	tokenNumber("longest us", 1, 0, func(r *TokenRow) float64 { return r.MaxUS }),
-	tokenNumber("HF us", 1, 0, func(r *TokenRow) float64 { return r.HFUS }),
-	tokenNumber("times HF", 1, 1, func(r *TokenRow) float64 { return r.RatioToHF }),
-	tokenNumber("allocations", 1, 0, func(r *TokenRow) float64 { return r.Allocs }),
-	tokenNumber("heap MB", 1, 1, func(r *TokenRow) float64 { return r.HeapMB }),
-	tokenNumber("resident MB", 1, 1, func(r *TokenRow) float64 { return r.RSSMB }),
-	tokenNumber("peak MB", 1, 1, func(r *TokenRow) float64 { return r.PeakMB }),
-	{"bar", tokenBar},
-}
-
-// writeTokenRows writes the result in one of its forms.
-func writeTokenRows(w io.Writer, form Output, rows []TokenRow) error {
-	switch form {
-	case JSON:
-		return json.NewEncoder(w).Encode(map[string]any{"rows": rows})
-	case Markdown:
-		return tokenLines(w, rows, "| ", " | ", " |\n", true)
-	case Table:
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	if err := tokenLines(t, rows, "", "\t", "\t\n", false); err != nil {
-		return err
-	}
-	return t.Flush()
-}
-
-// tokenLines writes a title line, a rule where it is asked for, and all rows.
-func tokenLines(w io.Writer, rows []TokenRow, before, between, after string, rule bool) error {
-	var b strings.Builder
-	line := func(text func(tokenColumn) string) {
-		cells := make([]string, 0, len(tokenColumns))
-		for _, c := range tokenColumns {
-			cells = append(cells, text(c))
-		}
-		b.WriteString(before + strings.Join(cells, between) + after)
-	}
-	line(func(c tokenColumn) string { return c.title })
-	if rule {
-		line(func(c tokenColumn) string {
-			if c.title == "case" || c.title == "tokenizer" || c.title == "text" || c.title == "bar" {
-				return "---"
-			}
-			return "---:"
-		})
-	}
-	for i := range rows {
-		line(func(c tokenColumn) string { return c.text(&rows[i]) })
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+var tokenColumns = []column[TokenRow]{
+	{title: "case", left: true, text: func(r *TokenRow) string { return r.Case }},
+	{title: "tokenizer", left: true, text: func(r *TokenRow) string { return r.Tokenizer }},
+	{title: "text", left: true, text: func(r *TokenRow) string { return r.Text }},
+	{title: "tokens", text: func(r *TokenRow) string { return strconv.Itoa(r.Tokens) }},
+	number("M tokens/s", 1e6, 2, func(r *TokenRow) float64 { return r.TokensPerS }),
+	number("us", 1, 0, func(r *TokenRow) float64 { return r.US }),
+	number("longest us", 1, 0, func(r *TokenRow) float64 { return r.MaxUS }),
+	number("HF us", 1, 0, func(r *TokenRow) float64 { return r.HFUS }),
+	number("times HF", 1, 1, func(r *TokenRow) float64 { return r.RatioToHF }),
+	number("allocations", 1, 0, func(r *TokenRow) float64 { return r.Allocs }),
+	number("heap MB", 1, 1, func(r *TokenRow) float64 { return r.HeapMB }),
+	number("resident MB", 1, 1, func(r *TokenRow) float64 { return r.RSSMB }),
+	number("peak MB", 1, 1, func(r *TokenRow) float64 { return r.PeakMB }),
+	{title: "bar", left: true, text: tokenBar},
 }

@@ -52,7 +52,7 @@ func TestWriteTokenRows(t *testing.T) {
 		JSON:     {`{"case":"encode-10k","tokenizer":"qwen3","text":"code","tokens":10000,"tokens_per_s":5000000,"us":2000,"ratio_to_hf":12.34}`, `"heap_mb":33.3`},
 	} {
 		var out bytes.Buffer
-		if err := writeTokenRows(&out, form, rows); err != nil {
+		if err := writeRows(&out, form, tokenColumns, rows); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range want {
