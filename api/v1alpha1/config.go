@@ -37,10 +37,13 @@ type EndpointPickerConfig struct {
 // ServerConfig is about the process: where it listens, how it logs and stops.
 type ServerConfig struct {
 	// ExtProcAddress is where Envoy's external processing streams arrive: gRPC
-	// without TLS. Form host:port; no host means all addresses, port 0 means any
-	// free port.
+	// without TLS, unless extProcTLS is set. Form host:port; no host means all
+	// addresses, port 0 means any free port.
 	// +default=":9002"
 	ExtProcAddress string `json:"extProcAddress,omitempty"`
+
+	// ExtProcTLS encrypts ext-proc.
+	ExtProcTLS *TLSSpec `json:"extProcTLS,omitempty"`
 
 	// HealthAddress serves the gRPC health protocol. Form host:port.
 	// +default=":9003"
@@ -102,11 +105,14 @@ const (
 	LogError LogLevel = "error"
 )
 
-// DiscoveryConfig says where the workers of the pool are found.
+// DiscoveryConfig says where the workers of the pool are found. Set one of its
+// fields.
 type DiscoveryConfig struct {
 	// File reads the workers from a watched file.
-	// +required
-	File FileDiscovery `json:"file"`
+	File *FileDiscovery `json:"file,omitempty"`
+
+	// Kubernetes finds the workers in a cluster.
+	Kubernetes *KubernetesDiscovery `json:"kubernetes,omitempty"`
 }
 
 // FileDiscovery reads the workers from a watched file of kind WorkerList.

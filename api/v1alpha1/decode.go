@@ -28,23 +28,45 @@ func Load(path string) (*EndpointPickerConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	fromFolder(&c.Discovery.File.Path, path)
 	var p problems
-	if events := &c.Spec.EventPlane; !events.Disabled {
-		for _, f := range events.NATS.files("spec.eventPlane.nats") {
+	for _, f := range c.files() {
+		fromFolder(f, path)
+	}
+	if !c.Spec.EventPlane.Disabled {
+		for _, f := range c.Spec.EventPlane.NATS.files("") {
 			fromFolder(f.name, path)
 		}
-		events.NATS.checkFiles(&p, "spec.eventPlane.nats")
 	}
-	inProcess := &c.Spec.Tokenizer.InProcess
-	for _, name := range inProcess.paths() {
+	for _, name := range c.Spec.Tokenizer.InProcess.paths() {
 		fromFolder(name, path)
 	}
-	inProcess.checkFiles(&p, "spec.tokenizer.inProcess")
+	if t := c.Server.ExtProcTLS; t != nil {
+		t.checkFiles(&p, "server.extProcTLS")
+	}
+	if c.Discovery.Kubernetes == nil { // else a Secret may come later: see CheckFiles
+		c.Spec.checkFiles(&p, "spec")
+	}
 	if err := d.check(p); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// CheckFiles looks into the files that the spec names and that must be there from
+// the start: those that the connection to NATS needs, a template and tokens. The
+// error joins one [FieldError] per problem; paths start at the spec. In a cluster
+// they are mounted, and may come later than the picker: [Load] does not look then.
+func (s *RoutingPolicySpec) CheckFiles() error {
+	var p problems
+	s.checkFiles(&p, "")
+	return p.join()
+}
+
+func (s *RoutingPolicySpec) checkFiles(p *problems, path string) {
+	if !s.EventPlane.Disabled {
+		s.EventPlane.NATS.checkFiles(p, join(path, "eventPlane.nats"))
+	}
+	s.Tokenizer.InProcess.checkFiles(p, join(path, "tokenizer.inProcess"))
 }
 
 // fromFolder makes a relative file name start at the folder of the configuration.

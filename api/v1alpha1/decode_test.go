@@ -122,7 +122,7 @@ func TestDecodeFillsDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &EndpointPickerConfig{}
-	want.Discovery.File.Path = "workers.yaml"
+	want.Discovery.File = &FileDiscovery{Path: "workers.yaml"}
 	want.Spec.EventPlane.NATS.URL = "nats://127.0.0.1:4222"
 	want.Default()
 	if diff := cmp.Diff(want, got); diff != "" {

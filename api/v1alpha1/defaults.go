@@ -19,6 +19,9 @@ func (c *EndpointPickerConfig) Default() {
 	set(&s.MaxIndexBytes, 2<<30)
 	set(&s.RecoveryAddress, ":9004")
 	set(&s.LogLevel, LogInfo)
+	if k := c.Discovery.Kubernetes; k != nil {
+		k.Default()
+	}
 	c.Spec.Default()
 }
 
@@ -38,7 +41,25 @@ func (s *RoutingPolicySpec) Default() {
 	set(&e.Timeout, Duration{500 * time.Millisecond})
 	set(&e.Breaker.Failures, 5)
 	set(&e.Breaker.Cooldown, Duration{5 * time.Second})
+	s.Cost.Default()
+	set(&s.Disaggregation.Mode, DisaggregationWhenReady)
 	s.Handoff.Default()
+}
+
+// Default fills every field that is left out with its default.
+func (c *CostSpec) Default() {
+	setPointer(&c.OverlapScoreCredit, 1)
+	setPointer(&c.HostCacheHitWeight, 0.75)
+	setPointer(&c.DiskCacheHitWeight, 0.25)
+	setPointer(&c.PrefillLoadScale, 1)
+	setPointer(&c.Temperature, 0)
+}
+
+// Default fills every field that is zero with its default.
+func (k *KubernetesDiscovery) Default() {
+	set(&k.WorkerIdentity, IdentityPod)
+	setList(&k.ActivePortsAnnotations, "llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports")
+	setPointer(&k.PublishStatus, true)
 }
 
 // Default fills every field that is zero with its default.

@@ -9,8 +9,18 @@ import (
 )
 
 // Duration is a time.Duration that reads and writes as "500ms", "30s" or "1h".
+//
+// +kubebuilder:validation:Type=string
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`
 type Duration struct {
 	time.Duration
+}
+
+// MarshalJSON writes the duration as a JSON string.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	text, err := d.MarshalText()
+	return []byte(`"` + string(text) + `"`), err
 }
 
 // UnmarshalText reads a duration with a unit. A bare number other than 0 is

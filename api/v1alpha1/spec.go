@@ -19,6 +19,10 @@ type RoutingPolicySpec struct {
 	// hashed with the adapter's name, as the engines do, so that a prefix of one
 	// adapter never counts for another.
 	// +default=[]
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
 	Adapters []string `json:"adapters,omitempty"`
 
 	// CacheSalt says whether the workers hash their blocks with the request's
@@ -32,11 +36,20 @@ type RoutingPolicySpec struct {
 	Roles RolesSpec `json:"roles,omitzero"`
 
 	// EventPlane is where the KV-cache events of the workers come from.
-	// +required
-	EventPlane EventPlaneSpec `json:"eventPlane"`
+	EventPlane EventPlaneSpec `json:"eventPlane,omitzero"`
 
 	// Tokenizer says how text prompts become token ids.
 	Tokenizer TokenizerSpec `json:"tokenizer,omitzero"`
+
+	// Cost weighs what a decision compares. Names, defaults and meaning are those of
+	// Dynamo's router.
+	Cost CostSpec `json:"cost,omitzero"`
+
+	// Disaggregation says when the prompt is computed on a prefill worker of its own.
+	Disaggregation DisaggregationSpec `json:"disaggregation,omitzero"`
+
+	// Admission says when a request is refused rather than put on a busy worker.
+	Admission AdmissionSpec `json:"admission,omitzero"`
 
 	// Handoff names the headers that tell the decode worker which prefill worker
 	// was picked.
@@ -44,6 +57,8 @@ type RoutingPolicySpec struct {
 }
 
 // CacheSaltMode says what a request's cache salt does to block hashes.
+//
+// +kubebuilder:validation:Enum=Hash;Ignore
 type CacheSaltMode string
 
 // Modes of the cache salt.
@@ -57,26 +72,49 @@ const (
 // word for prefill or decode on any of the labels wins over a word for
 // aggregated: operators put "worker" on one label and "prefill" on the next.
 // A worker with none of the words is aggregated.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.prefill) || !has(self.decode) || !self.prefill.exists(w, w in self.decode)",message="a word must not mean both Prefill and Decode"
+// +kubebuilder:validation:XValidation:rule="!has(self.prefill) || !has(self.aggregated) || !self.prefill.exists(w, w in self.aggregated)",message="a word must not mean both Prefill and Aggregated"
+// +kubebuilder:validation:XValidation:rule="!has(self.decode) || !has(self.aggregated) || !self.decode.exists(w, w in self.aggregated)",message="a word must not mean both Decode and Aggregated"
 type RolesSpec struct {
 	// Labels are the names of the labels that carry the role, in order.
 	// +default=["nvidia.com/dynamo-component-type","nvidia.com/dynamo-sub-component-type","DYN_COMPONENT","llm-d.ai/role"]
 	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=317
+	// +listType=set
 	Labels []string `json:"labels,omitzero"`
 
 	// Prefill lists the label values of workers that only prefill.
 	// +default=["prefill"]
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
 	Prefill []string `json:"prefill,omitzero"`
 
 	// Decode lists the label values of workers that decode for others.
 	// +default=["decode"]
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
 	Decode []string `json:"decode,omitzero"`
 
 	// Aggregated lists the label values of workers that do both.
 	// +default=["worker","backend","both","prefill-decode"]
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
 	Aggregated []string `json:"aggregated,omitzero"`
 }
 
 // EventPlaneSpec is where the KV-cache events of the workers come from.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.disabled) || !self.disabled || !has(self.jetStream) || !has(self.jetStream.enabled) || !self.jetStream.enabled",message="jetStream.enabled needs events, which disabled turns off; remove one of the two"
+// +kubebuilder:validation:XValidation:rule="!has(self.disabled) || !self.disabled || !has(self.replicaSync) || !self.replicaSync",message="replicaSync needs events, which disabled turns off; remove one of the two"
 type EventPlaneSpec struct {
 	// NATS is the message bus on which the workers publish.
 	NATS NATSSpec `json:"nats,omitzero"`
@@ -89,6 +127,7 @@ type EventPlaneSpec struct {
 	// hold the prompt, counts before events confirm it. 0s turns guessing off.
 	// Range: 0 to 1h.
 	// +default="5s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be 0s to 1h"
 	SpeculationTTL *Duration `json:"speculationTTL,omitempty"`
 
 	// ReplicaSync tells other routers which requests were placed where, and when
@@ -114,16 +153,24 @@ type EventPlaneSpec struct {
 }
 
 // NATSSpec is a connection to NATS.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.credentialsFile) && self.credentialsFile != '', has(self.nkeyFile) && self.nkeyFile != '', has(self.userFile) && self.userFile != '' || has(self.passwordFile) && self.passwordFile != '', has(self.tokenFile) && self.tokenFile != ''].filter(x, x).size() <= 1",message="at most one of credentialsFile, nkeyFile, userFile with passwordFile, and tokenFile may be set"
+// +kubebuilder:validation:XValidation:rule="(has(self.userFile) && self.userFile != '') == (has(self.passwordFile) && self.passwordFile != '')",message="userFile and passwordFile go together"
 type NATSSpec struct {
 	// URL of the servers: nats://, tls://, ws:// or wss://, several separated by
 	// commas. Required unless the event plane is disabled. Without user, password
 	// or token: those come from files.
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.split(',').all(u, u.matches('^ *(nats|tls|ws|wss)://[^/@?#[:space:]]+(/[^@?#[:space:]]*)? *$'))",message="every URL must be nats://, tls://, ws:// or wss:// and a host, without user, password, query or fragment; secrets come from files"
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.split(',').all(u, u.matches('^ *wss?://')) || self.split(',').all(u, !u.matches('^ *wss?://'))",message="use ws and wss for all URLs, or for none"
 	URL string `json:"url,omitempty"`
 
 	// Namespace is Dynamo's base namespace, without the hash that the operator
 	// appends per roll-out. Only events of this namespace count. Empty means all
 	// namespaces.
 	// +default=""
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[^ \t\r\n*>]*$`
 	Namespace string `json:"namespace,omitempty"`
 
 	// Name is how this client shows up in the server's list of connections.
@@ -158,6 +205,9 @@ type NATSSpec struct {
 // NATSTLSSpec is how connections to NATS are encrypted. Its files are PEM, and
 // are read again for every connection; a relative path starts at the folder of
 // the configuration file.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.certFile) && self.certFile != '') == (has(self.keyFile) && self.keyFile != '')",message="certFile and keyFile go together"
+// +kubebuilder:validation:XValidation:rule="!has(self.insecureSkipVerify) || !self.insecureSkipVerify || !has(self.caFile) || self.caFile == ''",message="insecureSkipVerify is not allowed together with caFile, which it would make useless"
 type NATSTLSSpec struct {
 	// CAFile is a file with the certificates of the authorities that sign for the
 	// servers. Left out: those of the system.
@@ -183,6 +233,8 @@ type NATSTLSSpec struct {
 
 // TokenizerSpec says how text prompts become token ids. Prompts that already
 // are token ids need none of it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.disabled) || !self.disabled || !has(self.inProcess) || !has(self.inProcess.source) || !(has(self.inProcess.source.directory) || has(self.inProcess.source.huggingFace) || has(self.inProcess.source.dynamo))",message="inProcess.source needs a tokenizer, which disabled turns off; remove one of the two"
 type TokenizerSpec struct {
 	// InProcess computes the token ids in this process. It comes first where it
 	// is allowed.
@@ -204,6 +256,11 @@ type EngineTokenizerSpec struct {
 	// URLs are the base URLs of the engines that are asked, http:// or https://.
 	// Empty means the pool's own decode and aggregated workers.
 	// +default=[]
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +listType=atomic
+	// +kubebuilder:validation:XValidation:rule="self.all(u, u.matches('^https?://[^/@?#[:space:]]+(/[^@?#[:space:]]*)?$'))",message="every URL must be http://host:port or https://host:port, without user, query or fragment"
 	URLs []string `json:"urls,omitempty"`
 
 	// Protocol is the endpoint that is used.
@@ -214,6 +271,7 @@ type EngineTokenizerSpec struct {
 	// adds a second. Requests over 8 MiB are never sent. Range: above 0, at most
 	// 1m.
 	// +default="500ms"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1m')",message="must be above 0s, at most 1m"
 	Timeout Duration `json:"timeout,omitzero"`
 
 	// Breaker stops asking an engine that keeps failing.
@@ -221,6 +279,8 @@ type EngineTokenizerSpec struct {
 }
 
 // TokenizeProtocol is the endpoint that is asked for token ids.
+//
+// +kubebuilder:validation:Enum=Auto;Render;Tokenize
 type TokenizeProtocol string
 
 // Protocols of engines.
@@ -241,21 +301,29 @@ type BreakerSpec struct {
 
 	// Cooldown is how long it is then left alone. Range: above 0, at most 1h.
 	// +default="5s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1h')",message="must be above 0s, at most 1h"
 	Cooldown Duration `json:"cooldown,omitzero"`
 }
 
 // HandoffSpec names the headers that tell the decode worker which prefill worker
 // was picked. Preset and Headers exclude each other.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.headers) || self.headers.size() == 0 || !has(self.preset)",message="preset is not allowed together with headers; keep one of the two"
 type HandoffSpec struct {
 	// Preset is a ready-made set of headers. Not allowed together with headers.
-	// +default="Default"
+	// +warmpath:default="Default"
 	Preset HandoffPreset `json:"preset,omitempty"`
 
 	// Headers is the full list of headers, instead of a preset.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=name
 	Headers []HandoffHeader `json:"headers,omitempty"`
 }
 
 // HandoffPreset is a ready-made set of handoff headers.
+//
+// +kubebuilder:validation:Enum=Default;Dynamo;None
 type HandoffPreset string
 
 // Presets.
@@ -270,6 +338,9 @@ type HandoffHeader struct {
 	// Name of the header, lower case. Copies sent by clients are removed.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[a-z0-9._-]+$`
+	// +kubebuilder:validation:XValidation:rule="!(self in ['host','content-length','content-type','transfer-encoding','connection','te','upgrade','authorization','x-tenant-id','x-gateway-destination-endpoint','x-gateway-destination-endpoint-subset','x-gateway-destination-endpoint-served'])",message="this header is used for something else; choose another"
 	Name string `json:"name"`
 
 	// Value is what the header says.
@@ -278,6 +349,8 @@ type HandoffHeader struct {
 }
 
 // HandoffValue is what a handoff header says.
+//
+// +kubebuilder:validation:Enum=PrefillEndpoint;PrefillInstanceID;PrefillRank;DecodeEndpoint;DecodeInstanceID;DecodeRank;RoutingMode;RequestID
 type HandoffValue string
 
 // Values of handoff headers. The prefill values are only sent when a prefill

@@ -2,6 +2,8 @@ package v1alpha1
 
 // JetStreamSpec reads the events from a JetStream stream, which keeps them for a
 // while. The other fields count only when it is enabled.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || !has(self.snapshotInterval) || !has(self.maxAge) || duration(self.snapshotInterval) < duration(self.maxAge)",message="snapshotInterval must be below maxAge: events after a snapshot would be gone before the next; make it shorter, or 0s"
 type JetStreamSpec struct {
 	// Enabled turns it on. Needs the right to create a stream, or a stream that
 	// captures the subjects already. Not allowed when events are disabled.
@@ -13,6 +15,7 @@ type JetStreamSpec struct {
 	// +default="warmpath-kv-events"
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_-]+$`
 	Stream string `json:"stream,omitempty"`
 
 	// Storage is where the servers keep a stream that the picker creates.
@@ -29,6 +32,7 @@ type JetStreamSpec struct {
 	// MaxAge is how long a stream that the picker creates keeps an event. Range:
 	// above 0, at most 720h.
 	// +default="1h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('720h')",message="must be above 0s, at most 720h"
 	MaxAge Duration `json:"maxAge,omitzero"`
 
 	// MaxBytes is the size of a stream that the picker creates, in bytes; the
@@ -41,10 +45,13 @@ type JetStreamSpec struct {
 	// a new replica need not read all of it. 0s turns this off. Range: 0s, or 10s
 	// to 24h and below maxAge: what came after a snapshot must still be there.
 	// +default="1m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) == duration('0s') || duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="must be 0s, or 10s to 24h"
 	SnapshotInterval *Duration `json:"snapshotInterval,omitempty"`
 }
 
 // JetStreamStorage is where the servers keep a stream.
+//
+// +kubebuilder:validation:Enum=File;Memory
 type JetStreamStorage string
 
 // Kinds of storage.
@@ -62,6 +69,7 @@ type RecoverySpec struct {
 
 	// Timeout is the most time that one question may take. Range: 1s to 10m.
 	// +default="1m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('10m')",message="must be 1s to 10m"
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
@@ -71,6 +79,7 @@ type WarmUpSpec struct {
 	// Timeout is the most time it may take. Then requests are taken anyway. 0s:
 	// no warm-up. Range: 0s to 10m.
 	// +default="30s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('10m')",message="must be 0s to 10m"
 	Timeout *Duration `json:"timeout,omitempty"`
 
 	// FromPeers asks another replica, over NATS.

@@ -37,6 +37,8 @@ type InProcessSpec struct {
 }
 
 // EngineStyle is whose way of preparing a request for a chat template is followed.
+//
+// +kubebuilder:validation:Enum=Auto;VLLM;Dynamo;Dynamo1.3
 type EngineStyle string
 
 // Ways of engines.
@@ -57,6 +59,8 @@ type ChatTemplateSpec struct {
 
 	// Kwargs are chat_template_kwargs for requests that do not set them, as a JSON
 	// object: vLLM's --default-chat-template-kwargs.
+	// +kubebuilder:validation:MaxLength=16384
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[[:space:]]*[{](.|\n)*[}][[:space:]]*$')",message="must be a JSON object in quotes"
 	Kwargs string `json:"kwargs,omitempty"`
 
 	// ContentFormat is how the template gets the content of messages: vLLM's
@@ -72,10 +76,16 @@ type ChatTemplateSpec struct {
 	// TimeZone is the zone of the dates that the template prints, as in the IANA
 	// database: the one of the engines.
 	// +default="UTC"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_+/-]+$`
+	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="must be UTC, or a name such as Europe/Zurich"
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
 // ContentFormat is how a template gets the content of messages.
+//
+// +kubebuilder:validation:Enum=Auto;String;OpenAI
 type ContentFormat string
 
 // Formats of content.
@@ -90,6 +100,7 @@ type RenderLimitsSpec struct {
 	// Time is the most time that the chat template may take. Range: above 0, at
 	// most 1m.
 	// +default="1s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1m')",message="must be above 0s, at most 1m"
 	Time Duration `json:"time,omitzero"`
 
 	// OutputBytes is the longest prompt text, in bytes.
@@ -107,6 +118,8 @@ type RenderLimitsSpec struct {
 
 // AddSpecialTokens is whether a text prompt gets the tokens that a tokenizer adds
 // by itself.
+//
+// +kubebuilder:validation:Enum=Auto;Always;Never
 type AddSpecialTokens string
 
 // Ways with special tokens.
@@ -118,6 +131,8 @@ const (
 
 // ModelSourceSpec is where the model's tokenizer and chat template come from: one
 // of these.
+//
+// +kubebuilder:validation:XValidation:rule="[has(self.directory), has(self.huggingFace), has(self.dynamo)].filter(x, x).size() <= 1",message="set at most one of directory, huggingFace and dynamo"
 type ModelSourceSpec struct {
 	// Directory is a folder with the files, such as a mounted volume.
 	Directory *DirectorySourceSpec `json:"directory,omitempty"`
@@ -142,11 +157,16 @@ type DirectorySourceSpec struct {
 
 	// Revision is the name under refs of a folder in the Hugging Face cache.
 	// +default="main"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x20\x7f~^:?*\[\\/.-][^\x00-\x20\x7f~^:?*\[\\]*$`
+	// +kubebuilder:validation:XValidation:rule="!self.contains('..')",message="must be a branch, a tag or a commit, without two dots in a row"
 	Revision string `json:"revision,omitempty"`
 
 	// PollInterval is how often is looked whether the files changed. Range: 100ms
 	// to 1h.
 	// +default="10s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="must be 100ms to 1h"
 	PollInterval Duration `json:"pollInterval,omitzero"`
 }
 
@@ -155,11 +175,18 @@ type HuggingFaceSourceSpec struct {
 	// Repository is organisation/name.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=193
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?$`
+	// +kubebuilder:validation:XValidation:rule="!self.contains('..')",message="must be organisation/name, without two dots in a row"
 	Repository string `json:"repository"`
 
 	// Revision is a commit, a tag or a branch. A commit is best: it is what the
 	// engines run.
 	// +default="main"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^[^\x00-\x20\x7f~^:?*\[\\/.-][^\x00-\x20\x7f~^:?*\[\\]*$`
+	// +kubebuilder:validation:XValidation:rule="!self.contains('..')",message="must be a branch, a tag or a commit, without two dots in a row"
 	Revision string `json:"revision,omitempty"`
 
 	// Hub is which hub, and how to ask it.
@@ -174,6 +201,10 @@ type DynamoSourceSpec struct {
 	// attempt; a relative path starts at the folder of the configuration file.
 	// +required
 	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +listType=set
 	CardFiles []string `json:"cardFiles"`
 
 	// Hub is asked for what a card says is at the hub (hf://). Left out: such a
@@ -182,9 +213,14 @@ type DynamoSourceSpec struct {
 }
 
 // HubSpec is a Hugging Face compatible hub, and how to ask it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.offline) || !self.offline || has(self.cacheDir) && self.cacheDir != ''",message="offline needs cacheDir"
+// +kubebuilder:validation:XValidation:rule="!has(self.tokenFile) || self.tokenFile == '' || !has(self.address) || !self.address.startsWith('http://') || self.address.matches('^http://(localhost|127[.][0-9.]+|[[]::1[]])(:[0-9]+)?(/|$)')",message="a token would be sent over http, for all to read; use https, or no token"
 type HubSpec struct {
 	// Address is its base URL, https:// unless it is trusted otherwise.
 	// +default="https://huggingface.co"
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^https?://[^/@?#\s]+(/[^@?#\s]*)?$`
 	Address string `json:"address,omitempty"`
 
 	// TokenFile is a file with the access token, for repositories that want one:
@@ -220,15 +256,19 @@ type ParitySpec struct {
 	// SampleInterval is the least time between two of them, so that engines are
 	// not asked often. Range: above 0, at most 1h.
 	// +default="1s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1h')",message="must be above 0s, at most 1h"
 	SampleInterval Duration `json:"sampleInterval,omitzero"`
 
 	// RecheckInterval is how long after a difference, or while no engine
 	// answered, all is compared again. Range: above 0, at most 24h.
 	// +default="1m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('24h')",message="must be above 0s, at most 24h"
 	RecheckInterval Duration `json:"recheckInterval,omitzero"`
 }
 
 // ParityPolicy says what is needed before prompts become tokens in process.
+//
+// +kubebuilder:validation:Enum=WhenAvailable;Required;Off
 type ParityPolicy string
 
 // Policies of parity.

@@ -22,6 +22,26 @@ const (
 // one [FieldError] per problem.
 func (c *EndpointPickerConfig) Validate() error { return c.problems().join() }
 
+// Inherit fills in what a policy leaves to the configuration file of the picker:
+// the connection to NATS, unless it names a server, and where the model's files
+// are, unless it names a place. What is mounted into a pod is described by its
+// file.
+func (s *RoutingPolicySpec) Inherit(file *RoutingPolicySpec) {
+	if n := &s.EventPlane.NATS; n.URL == "" {
+		namespace := n.Namespace
+		*n = file.EventPlane.NATS
+		if namespace != "" {
+			n.Namespace = namespace
+		}
+	}
+	if in := &s.Tokenizer.InProcess; !s.Tokenizer.Disabled && !in.Enabled() {
+		in.Source = file.Tokenizer.InProcess.Source
+		if in.ChatTemplate.File == "" {
+			in.ChatTemplate.File = file.Tokenizer.InProcess.ChatTemplate.File
+		}
+	}
+}
+
 // Validate checks a spec whose defaults are filled in. Paths start at the spec.
 func (s *RoutingPolicySpec) Validate() error {
 	var p problems
@@ -33,9 +53,7 @@ func (c *EndpointPickerConfig) problems() problems {
 	var p problems
 	header(&p, c.APIVersion, c.Kind, KindEndpointPickerConfig)
 	c.Server.check(&p, c.Spec.EventPlane.AsksWorkers())
-	if c.Discovery.File.Path == "" {
-		p.add("discovery.file.path", "required: the file that lists the workers")
-	}
+	c.Discovery.check(&p, "discovery")
 	c.Spec.check(&p, "spec")
 	return p
 }
@@ -67,6 +85,9 @@ func (s *ServerConfig) check(p *problems, recovery bool) {
 			p.add(l.path, "%s is already used by %s", l.addr, other)
 		}
 		used[l.addr] = l.path
+	}
+	if t := s.ExtProcTLS; t != nil {
+		t.check(p, "server.extProcTLS")
 	}
 	s.checkAdvertise(p, "server.recoveryAdvertise")
 	checkDuration(p, "server.drainTimeout", s.DrainTimeout, 1, time.Hour)
@@ -100,6 +121,9 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 	s.Roles.check(p, join(path, "roles"))
 	s.EventPlane.check(p, join(path, "eventPlane"))
 	s.Tokenizer.check(p, join(path, "tokenizer"))
+	s.Cost.check(p, join(path, "cost"))
+	checkEnum(p, join(path, "disaggregation.mode"), s.Disaggregation.Mode, DisaggregationWhenReady, DisaggregationRequired, DisaggregationNever)
+	s.Admission.check(p, join(path, "admission"))
 	s.Handoff.check(p, join(path, "handoff"))
 }
 

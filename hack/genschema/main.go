@@ -13,6 +13,9 @@ import (
 	"strings"
 )
 
+// objects are what people write for a cluster. Their schema is in the CRD.
+var objects = []string{"RoutingPolicy"}
+
 // kinds are the files that people write, by their Go type.
 var kinds = []string{"EndpointPickerConfig", "WorkerList"}
 
@@ -33,7 +36,7 @@ func run(api, reference, schemas string) error {
 		return err
 	}
 	if reference != "" {
-		text, err := m.reference(kinds)
+		text, err := m.reference(append(kinds, objects...))
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ type model struct {
 type structType struct {
 	doc    string
 	fields []field
+	inline []string // struct types whose fields are fields of this one
 }
 
 type field struct {
@@ -69,6 +70,9 @@ func (m *model) declaration(g *ast.GenDecl) error {
 	for _, s := range g.Specs {
 		switch s := s.(type) {
 		case *ast.TypeSpec:
+			if strings.HasSuffix(s.Name.Name, "List") && strings.Contains(g.Doc.Text(), "+kubebuilder:object:root") {
+				continue // of objects; nobody writes one
+			}
 			st, ok := s.Type.(*ast.StructType)
 			if !ok || !s.Name.IsExported() {
 				continue
@@ -100,7 +104,7 @@ func (m *model) declaration(g *ast.GenDecl) error {
 // newStruct reads the fields that have a JSON name. Types without any, such as
 // errors, are kept empty and never referred to.
 func newStruct(st *ast.StructType, doc *ast.CommentGroup) (*structType, error) {
-	t := &structType{doc: oneLine(doc.Text())}
+	t := &structType{doc: oneLine(withoutMarkers(doc.Text()))}
 	for _, f := range st.Fields.List {
 		if f.Tag == nil {
 			continue
@@ -110,8 +114,14 @@ func newStruct(st *ast.StructType, doc *ast.CommentGroup) (*structType, error) {
 			return nil, err
 		}
 		name, _, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
-		if name == "" || name == "-" {
+		if name == "" && len(f.Names) == 0 && strings.Contains(reflect.StructTag(tag).Get("json"), ",inline") {
+			if id, ok := f.Type.(*ast.Ident); ok { // else it is Kubernetes' own
+				t.inline = append(t.inline, id.Name)
+			}
 			continue
+		}
+		if name == "" || name == "-" || len(f.Names) == 0 {
+			continue // not part of a file, or an object's metadata
 		}
 		out := field{name: name, typ: f.Type, limits: map[string]string{}}
 		if err := out.comment(f.Names[0].Name, f.Doc.Text()); err != nil {
@@ -135,13 +145,15 @@ func (f *field) comment(goName, text string) error {
 		switch limit, isLimit := strings.CutPrefix(key, "kubebuilder:validation:"); {
 		case key == "required":
 			f.required = true
-		case key == "default":
+		case key == "default" || key == "warmpath:default": // the latter is no default of the CRD
 			if !json.Valid([]byte(value)) {
 				return fmt.Errorf("default %s is not JSON", value)
 			}
 			f.def = json.RawMessage(value)
+		case strings.HasPrefix(limit, "XValidation") || strings.HasPrefix(limit, "items:") || strings.HasPrefix(key, "list"):
+			// for controller-gen
 		case isLimit:
-			f.limits[limit] = value
+			f.limits[limit] = strings.Trim(value, "`")
 		default:
 			return fmt.Errorf("unknown marker +%s", key)
 		}
@@ -153,6 +165,17 @@ func (f *field) comment(goName, text string) error {
 	}
 	f.doc = withoutName(f.doc, rest)
 	return nil
+}
+
+// withoutMarkers drops the lines that are for controller-gen.
+func withoutMarkers(text string) string {
+	var prose []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if !strings.HasPrefix(line, "+") {
+			prose = append(prose, line)
+		}
+	}
+	return strings.Join(prose, "\n")
 }
 
 // withoutName takes the Go name off the start of a comment, since a field has

@@ -10,9 +10,11 @@ const referenceIntro = `# Configuration reference
 
 <!-- Written by hack/genschema from api/v1alpha1. Change the comments there and run "make generate". -->
 
-Both files are read strictly: an unknown field, a field written twice, a wrong type or a value out of range is an error that names file, line and field, and all problems are reported at once. ` + "`epp validate --config file`" + ` checks without starting anything.
+The two files are read strictly: an unknown field, a field written twice, a wrong type or a value out of range is an error that names file, line and field, and all problems are reported at once. ` + "`epp validate --config file`" + ` checks without starting anything.
 
 Durations are a number with a unit: ` + "`500ms`, `30s`, `1h`" + `. A field that is left out or ` + "`null`" + ` has its default.
+
+A RoutingPolicy is an object in a cluster, checked by the API server: ` + "`kubectl explain rp.spec --recursive`" + ` shows the same.
 `
 
 // reference returns the field reference of some kinds as Markdown.
@@ -34,6 +36,12 @@ func (m *model) reference(kinds []string) (string, error) {
 
 // rows writes one line for each field and, below it, for the fields in it.
 func (m *model) rows(b *strings.Builder, st *structType, prefix string) error {
+	for _, name := range st.inline {
+		fmt.Fprintf(b, "| `%s*` | | | All that `spec` of EndpointPickerConfig holds. |\n", prefix)
+		if m.structs[name] == nil {
+			return fmt.Errorf("no struct type %s", name)
+		}
+	}
 	for i := range st.fields {
 		f := &st.fields[i]
 		typ, inner, err := m.typeName(f.typ)
@@ -64,13 +72,15 @@ func (m *model) typeName(t ast.Expr) (string, *structType, error) {
 	case *ast.ArrayType:
 		name, inner, err := m.typeName(t.Elt)
 		return "list of " + name + "s", inner, err
+	case *ast.SelectorExpr:
+		return strings.ToLower(t.Sel.Name), nil, nil
 	case *ast.MapType:
 		return "map of strings", nil, nil
 	case *ast.Ident:
 		switch t.Name {
 		case "string", "bool":
 			return t.Name, nil, nil
-		case "int", "int64":
+		case "int", "int32", "int64", "float64":
 			return "number", nil, nil
 		case "Duration":
 			return "duration", nil, nil

@@ -61,6 +61,7 @@ func (m *model) structSchema(name string, defs object) (object, error) {
 var limitKeywords = map[string]string{
 	"Minimum": "minimum", "Maximum": "maximum",
 	"MinItems": "minItems", "MaxItems": "maxItems", "MinLength": "minLength", "MaxLength": "maxLength",
+	"Pattern": "pattern",
 }
 
 func (m *model) fieldSchema(f *field, defs object) (object, error) {
@@ -86,6 +87,10 @@ func (m *model) fieldSchema(f *field, defs object) (object, error) {
 		keyword, ok := limitKeywords[marker]
 		if !ok {
 			return nil, fmt.Errorf("unknown limit %s", marker)
+		}
+		if keyword == "pattern" {
+			s[keyword] = text
+			continue
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
@@ -118,7 +123,9 @@ func (m *model) namedSchema(name string, defs object) (object, error) {
 		return object{"type": "string"}, nil
 	case "bool":
 		return object{"type": "boolean"}, nil
-	case "int", "int64":
+	case "float64":
+		return object{"type": "number"}, nil
+	case "int", "int32", "int64":
 		return object{"type": "integer"}, nil
 	case "Duration":
 		return object{"type": []string{"string", "integer"}, "pattern": `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`, "minimum": 0, "maximum": 0}, nil

@@ -58,6 +58,9 @@ type App struct {
 // as v1alpha1.Load returns it.
 func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
 	spec := &cfg.Spec
+	if cfg.Discovery.File == nil {
+		return nil, errors.New("discovery.kubernetes is not built yet")
+	}
 	a := &App{
 		log:      log,
 		registry: telemetry.NewRegistry(),
