@@ -156,8 +156,7 @@ func (a *App) Run(ctx context.Context) error {
 	rest, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, rest := errgroup.WithContext(rest)
-	a.life.begin(rest)
-	if err := a.startFirst(); err != nil {
+	if err := a.startFirst(rest); err != nil {
 		return err
 	}
 	serving, cut := context.WithCancel(ctx)
@@ -185,8 +184,11 @@ func (a *App) Run(ctx context.Context) error {
 	return err
 }
 
-// startFirst starts the parts of the first generation.
-func (a *App) startFirst() error {
+// startFirst starts the parts of the first generation. All parts end with ctx.
+func (a *App) startFirst(ctx context.Context) error {
+	a.applying <- struct{}{} // there may be another one any moment
+	defer func() { <-a.applying }()
+	a.life.begin(ctx)
 	parts := a.current.Load().parts()
 	if err := a.start(parts); err != nil {
 		return err
