@@ -186,7 +186,7 @@ func silentWorker(t *testing.T) (line string, asked func() bool) {
 		}
 	}()
 	t.Cleanup(func() { l.Close(); <-done })
-	line = fmt.Sprintf("- {name: silent, address: 10.0.3.9, ports: [8000], workerID: \"39\", recoveryEndpoints: [\"%s/1f/worker_kv_indexer_query_dp0\"]}\n", l.Addr())
+	line = fmt.Sprintf("- {name: silent, address: 10.0.1.9, ports: [8000], labels: {DYN_COMPONENT: prefill}, workerID: \"39\", recoveryEndpoints: [\"%s/1f/worker_kv_indexer_query_dp0\"]}\n", l.Addr())
 	return line, func() bool {
 		select {
 		case <-got:

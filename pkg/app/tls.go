@@ -32,7 +32,7 @@ func serverTLS(spec *v1alpha1.TLSSpec, log *slog.Logger) (*tls.Config, error) {
 		cfg.Certificates = []tls.Certificate{c}
 		return cfg, nil
 	}
-	pair := &certificatePair{certFile: spec.CertFile, keyFile: spec.KeyFile, log: log}
+	pair := &certificatePair{certFile: spec.CertFile, keyFile: spec.KeyFile, every: lookForCertificates, log: log}
 	if err := pair.load(); err != nil {
 		return nil, fmt.Errorf("server.extProcTLS: %w", err)
 	}
@@ -83,6 +83,7 @@ const lookForCertificates = 2 * time.Second
 // they change.
 type certificatePair struct {
 	certFile, keyFile string
+	every             time.Duration // between two looks, at least
 	log               *slog.Logger
 
 	mu     sync.Mutex
@@ -108,7 +109,7 @@ func (p *certificatePair) load() error {
 func (p *certificatePair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := time.Now(); now.Sub(p.looked) >= lookForCertificates {
+	if now := time.Now(); now.Sub(p.looked) >= p.every {
 		p.looked = now
 		p.renew()
 	}
