@@ -2,8 +2,10 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +21,7 @@ const (
 	reasonRoles        = "RolesResolved"
 	reasonNotSynced    = "NotSynced"
 	reasonFileNotFound = "FileNotFound"
+	reasonFileUnusable = "FileUnusable"
 
 	reasonFlowing       = "Flowing"
 	reasonConnected     = "Connected"
@@ -113,6 +116,7 @@ func condition(kind string, status metav1.ConditionStatus, reason, message strin
 // bounded cuts a message that is too long, between two characters.
 func bounded(text string) string {
 	const dots = "..."
+	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= maxMessage {
 		return text
 	}
@@ -136,17 +140,28 @@ func problems(kind string, list []Problem) metav1.Condition {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(p.Message)
+		b.WriteString(sentence(p.Message))
 	}
 	return condition(kind, metav1.ConditionFalse, list[0].Reason, b.String())
 }
 
+// sentence makes a message start and end like one.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size > 0 && !strings.HasPrefix(text, "spec.") {
+		text = string(unicode.ToUpper(first)) + text[size:]
+	}
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
 func (f *facts) refs() metav1.Condition {
 	const kind = v1alpha1.ConditionResolvedRefs
-	list := f.view.Refs[:len(f.view.Refs):len(f.view.Refs)]
+	list := slices.Clone(f.view.Refs)
 	for _, err := range f.obs.MissingFiles {
-		list = append(list, Problem{reasonFileNotFound,
-			fmt.Sprintf("spec.%s: the Secret that is mounted there lacks this key, or does not exist.", strings.TrimPrefix(err.Error(), "spec."))})
+		list = append(list, fileProblem(err))
 	}
 	switch {
 	case len(list) > 0:
@@ -155,6 +170,15 @@ func (f *facts) refs() metav1.Condition {
 		return condition(kind, metav1.ConditionUnknown, reasonNotSynced, "The pool was not read yet.")
 	}
 	return condition(kind, metav1.ConditionTrue, reasonResolvedRefs, "All that the policy and its pool refer to is there.")
+}
+
+// fileProblem is what is wrong with a file that the spec names.
+func fileProblem(err error) Problem {
+	text := "spec." + strings.TrimPrefix(err.Error(), "spec.")
+	if strings.Contains(text, "no such file") { // an error of a field, which wraps none
+		return Problem{reasonFileNotFound, text + ": the Secret that is mounted there lacks this key, or does not exist"}
+	}
+	return Problem{reasonFileUnusable, text}
 }
 
 func (f *facts) roles() metav1.Condition {
@@ -280,8 +304,8 @@ func (f *facts) prefixes(events metav1.Condition) (metav1.ConditionStatus, strin
 		return off, reasonEventsDisabled, events.Message
 	case f.ignoresOverlap():
 		return off, reasonNoCredit, "What workers hold does not count, as cost.overlapScoreCredit: 0 of the policy asks."
-	case len(f.view.Advertised) > 0:
-		c := problems(v1alpha1.ConditionPrefixAware, f.view.Advertised)
+	case len(f.mismatches()) > 0:
+		c := problems(v1alpha1.ConditionPrefixAware, f.mismatches())
 		return off, c.Reason, c.Message
 	case events.Status != metav1.ConditionTrue:
 		return events.Status, events.Reason, events.Message
@@ -303,6 +327,12 @@ func (f *facts) prefixes(events metav1.Condition) (metav1.ConditionStatus, strin
 	return metav1.ConditionTrue, reasonPrefixAware,
 		fmt.Sprintf("%s of prompt blocks were held by the picked worker, %s by the best, over the last %s%s.",
 			p.hit(), p.ceiling(), p.span(), f.idle())
+}
+
+// mismatches are what workers say of themselves that keeps their prefixes from
+// matching.
+func (f *facts) mismatches() []Problem {
+	return slices.DeleteFunc(slices.Clone(f.view.Advertised), func(p Problem) bool { return p.Reason == reasonBadMetadata })
 }
 
 // idle says that figures are not of now.

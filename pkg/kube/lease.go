@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"sync/atomic"
@@ -101,14 +100,14 @@ func (w *watchedLock) Update(ctx context.Context, r resourcelock.LeaderElectionR
 
 // identity names this replica: its pod or, outside of one, something like the name
 // of its host.
-func identity() (string, error) {
+func identity() string {
 	if pod := os.Getenv("POD_NAME"); pod != "" {
-		return pod, nil
+		return pod
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", errors.Join(errors.New("set POD_NAME to the name of the pod"), err)
+		host = "warmpath"
 	}
-	const most = 200 // Lease and status allow 253
-	return host[:min(len(host), most)] + "-" + uuid.NewString()[:8], nil
+	const most = 200 // a status allows 253
+	return host[:min(len(host), most)] + "-" + uuid.NewString()[:8]
 }

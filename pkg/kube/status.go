@@ -41,8 +41,9 @@ type publisher struct {
 	view      func() View
 	policies  func() policyState
 	rest      *rest.Config
-	namespace string // of the pool
-	identity  string // of this replica
+	mapper    meta.RESTMapper // nil: one of its own
+	namespace string          // of the pool
+	identity  string          // of this replica
 	now       func() time.Time
 	log       *slog.Logger
 	lease     leaseTimes
@@ -76,6 +77,18 @@ type writing struct {
 	at      time.Time                    // of the last success
 	failed  time.Time                    // of the last failure
 }
+
+func newPublisher(cfg *Config, w *Watcher) *publisher {
+	return &publisher{
+		cfg: cfg, view: w.View, policies: w.policies.state,
+		rest: w.cluster.GetConfig(), mapper: w.cluster.GetRESTMapper(), namespace: w.namespace,
+		identity: identity(), now: cfg.Now, log: cfg.Log, lease: usualLease,
+	}
+}
+
+// Conditions returns how the pool and its policy are, as found last, whether this
+// replica publishes it or not. It is nil before the first time.
+func (w *Watcher) Conditions() []metav1.Condition { return w.publisher.status() }
 
 // status returns the conditions that were found last, nil before the first time.
 func (p *publisher) status() []metav1.Condition {
@@ -125,7 +138,7 @@ func (p *publisher) publish(ctx context.Context, group *errgroup.Group) error {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	if p.client, err = client.New(cfg, client.Options{Scheme: scheme}); err != nil {
+	if p.client, err = client.New(cfg, client.Options{Scheme: scheme, Mapper: p.mapper}); err != nil {
 		return err
 	}
 	p.complaints = &complaints{log: p.log, namespace: p.namespace}

@@ -209,6 +209,7 @@ func (w *Watcher) follow(ctx context.Context) error {
 // followPolicies has the policy half decide on the spec. It has a goroutine of its
 // own, since taking a spec into use may take long, and pods go on changing.
 func (w *Watcher) followPolicies(ctx context.Context) error {
+	defer w.policies.wait()
 	poll := time.NewTicker(syncPoll)
 	defer poll.Stop()
 	for {
@@ -229,6 +230,7 @@ func (w *Watcher) followPolicies(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-w.policyDirty:
+		case <-w.policies.woken():
 		case <-poll.C:
 		}
 	}
