@@ -6,7 +6,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -63,6 +62,9 @@ func (a *access) whoAmI(ctx context.Context, c client.Client) {
 func (a *access) problems(kinds []*kind) []Problem {
 	var all []Problem
 	for _, k := range kinds {
+		if k.state.Load() != kindFollowed {
+			continue
+		}
 		for _, verb := range a.refused[k] {
 			all = append(all, Problem{reasonForbidden, a.message(verb, k.qualified())})
 		}
@@ -78,6 +80,3 @@ func (a *access) message(verb, resource string) string {
 	return fmt.Sprintf("%s must not %s %s in namespace %s; add the verb to the Role that warmpath's chart makes there (rbac.create=true)",
 		user, verb, resource, a.namespace)
 }
-
-// denied says whether an error is a refusal that a Role can mend.
-func denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }

@@ -2,12 +2,10 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -155,10 +153,4 @@ func (w *Watcher) kindOf(object runtime.Object) *kind {
 		}
 	}
 	return &kind{} // of no use to anybody
-}
-
-// unmatched says whether an error is that the API server does not have a kind.
-func unmatched(err error) bool {
-	var group *discovery.ErrGroupDiscoveryFailed
-	return meta.IsNoMatchError(err) || errors.As(err, &group)
 }

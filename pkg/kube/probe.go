@@ -31,10 +31,13 @@ type prober struct {
 	w         *Watcher
 	discovery discovery.DiscoveryInterfaceWithContext
 	access    *access
-	noService bool // refused to read Services; logged
-	pool      *inferencev1.InferencePool
 	wake      chan struct{}
-	refs      []Problem // of the pool's picker, as last seen
+
+	synced    int                        // kinds that were read, as last seen
+	noService bool                       // refused to read Services; logged
+	pool      *inferencev1.InferencePool // whose reference was checked
+	checked   time.Time                  // when that was
+	refs      []Problem                  // what was wrong with it
 }
 
 // findings are what the prober found. They are immutable.
@@ -78,7 +81,20 @@ func (p *prober) probe(ctx context.Context) (soon bool) {
 		p.w.log.changes(found.problems)
 		p.w.changed()
 	}
+	if n := p.countSynced(); n != p.synced {
+		p.synced = n
+		p.w.changed() // an empty list gives no other sign
+	}
 	return err != nil || p.unsettled()
+}
+
+func (p *prober) countSynced() (n int) {
+	for _, k := range p.w.kinds {
+		if k.synced() {
+			n++
+		}
+	}
+	return n
 }
 
 // unsettled says whether something is missing or refused that may be mended any
@@ -152,20 +168,23 @@ func (p *prober) rights(ctx, ask context.Context) error {
 // picker checks the Service that the pool names as its picker.
 func (p *prober) picker(ask context.Context) error {
 	pool := p.w.currentPool()
+	if pool == p.pool && len(p.refs) == 0 && time.Since(p.checked) < probeCalm {
+		return nil
+	}
 	if pool == nil {
-		p.refs = nil
+		p.pool, p.refs = nil, nil
 		return nil
 	}
 	problems, look := checkPickerRef(pool)
 	if !look {
-		p.refs = problems
+		p.note(pool, problems)
 		return nil
 	}
 	service := &corev1.Service{}
 	err := p.w.cluster.GetAPIReader().Get(ask, types.NamespacedName{Namespace: pool.Namespace, Name: string(pool.Spec.EndpointPickerRef.Name)}, service)
 	switch {
-	case denied(err):
-		p.refs = nil
+	case apierrors.IsForbidden(err):
+		p.note(pool, nil)
 		if !p.noService {
 			p.noService = true
 			p.access.whoAmI(ask, p.w.cluster.GetClient())
@@ -178,6 +197,10 @@ func (p *prober) picker(ask context.Context) error {
 		return err // what was seen before stays
 	}
 	p.noService = false
-	p.refs = checkPickerService(pool, service)
+	p.note(pool, checkPickerService(pool, service))
 	return nil
+}
+
+func (p *prober) note(pool *inferencev1.InferencePool, problems []Problem) {
+	p.pool, p.checked, p.refs = pool, time.Now(), problems
 }

@@ -10,14 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -362,6 +361,8 @@ func (w *Watcher) Synced() error {
 		return errors.New("the API server was not asked yet")
 	case len(f.problems) > 0:
 		return errors.New(f.problems[0].Message)
+	case f.err != nil:
+		return fmt.Errorf("asking the API server at %s: %w", w.cluster.GetConfig().Host, f.err)
 	case !w.kinds.pods().synced():
 		return fmt.Errorf("pods of namespace %s are being read", w.namespace)
 	case w.fixed == nil && w.currentPool() == nil:
