@@ -65,14 +65,14 @@ func calm(t testing.TB) *scene {
 // traffic replaces what happened by a whole window that ends in obs.
 func (s *scene) traffic(obs Observation) {
 	s.window = window{}
-	s.window.add(start, Observation{})
-	s.window.add(start.Add(windowLength), obs)
+	s.window.add(epoch, Observation{})
+	s.window.add(epoch.Add(windowLength), obs)
 	obs.IndexedBlocks = s.obs.IndexedBlocks
 	s.obs = obs
 }
 
 func (s *scene) conditions() []metav1.Condition {
-	return conditions(s.view, s.obs, s.window, s.policy, start, 7)
+	return conditions(s.view, s.obs, s.window, s.policy, epoch, 7)
 }
 
 const (
@@ -239,19 +239,19 @@ func TestConditions(t *testing.T) {
 		{
 			name: "young", change: func(s *scene) {
 				s.window = window{}
-				s.window.add(start, Observation{})
-				s.window.add(start.Add(sampleEvery), counts(3, 3, 30, 0, 0, 0))
+				s.window.add(epoch, Observation{})
+				s.window.add(epoch.Add(sampleEvery), counts(3, 3, 30, 0, 0, 0))
 			}, kind: v1alpha1.ConditionPrefixAware, status: dim, reason: "NoTraffic", says: []string{"3 prompts"}, ready: "Ready", up: yes,
 		},
 		{
 			name: "idle after traffic", change: func(s *scene) {
-				s.window.add(start.Add(3*windowLength), counts(100, 100, 1000, 834, 910, 50))
+				s.window.add(epoch.Add(3*windowLength), counts(100, 100, 1000, 834, 910, 50))
 			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", says: []string{"83.4%", "with traffic"}, ready: "Ready", up: yes,
 		},
 		{
 			name: "broken stays broken when idle", change: func(s *scene) {
 				s.traffic(counts(100, 100, 1000, 0, 0, 0))
-				s.window.add(start.Add(3*windowLength), counts(100, 100, 1000, 0, 0, 0))
+				s.window.add(epoch.Add(3*windowLength), counts(100, 100, 1000, 0, 0, 0))
 			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "NoEvents", ready: "NoEvents", up: no,
 		},
 		{
@@ -367,7 +367,7 @@ func checkForm(t *testing.T, all []metav1.Condition) {
 			t.Errorf("%s: reason %q", c.Type, c.Reason)
 		case c.Message == "" || !strings.HasSuffix(c.Message, "."):
 			t.Errorf("%s: message %q is no sentence", c.Type, c.Message)
-		case c.ObservedGeneration != 7 || !c.LastTransitionTime.Time.Equal(start):
+		case c.ObservedGeneration != 7 || !c.LastTransitionTime.Time.Equal(epoch):
 			t.Errorf("%s: generation %d, time %s", c.Type, c.ObservedGeneration, c.LastTransitionTime)
 		}
 	}
@@ -399,7 +399,7 @@ func TestMessagesAreBounded(t *testing.T) {
 
 // Inputs that a Go type allows but nobody makes must not end the process.
 func TestConditionsOfNothing(t *testing.T) {
-	for _, c := range conditions(View{}, Observation{}, window{}, policyState{}, start, 0)[1:] {
+	for _, c := range conditions(View{}, Observation{}, window{}, policyState{}, epoch, 0)[1:] {
 		if c.Reason == "" || c.Message == "" {
 			t.Errorf("%+v", c)
 		}
@@ -407,13 +407,13 @@ func TestConditionsOfNothing(t *testing.T) {
 }
 
 func TestMergeKeepsTheTimeOfAStatus(t *testing.T) {
-	later := start.Add(time.Hour)
+	later := epoch.Add(time.Hour)
 	at := func(kind string, status metav1.ConditionStatus, reason string, when time.Time) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(when)}
 	}
-	before := []metav1.Condition{at("A", yes, "x", start), at("B", yes, "x", start)}
+	before := []metav1.Condition{at("A", yes, "x", epoch), at("B", yes, "x", epoch)}
 	got := merge(before, []metav1.Condition{at("A", yes, "y", later), at("B", no, "x", later), at("C", no, "x", later)})
-	for i, want := range []time.Time{start, later, later} {
+	for i, want := range []time.Time{epoch, later, later} {
 		if !got[i].LastTransitionTime.Time.Equal(want) {
 			t.Errorf("%s since %s, want %s", got[i].Type, got[i].LastTransitionTime, want)
 		}
@@ -427,7 +427,7 @@ func TestConflictedNamesTheOther(t *testing.T) {
 	older := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "first"}}
 	mine := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "second", Generation: 3}}
 	mine.Spec.TargetRef.Name = "llm"
-	list := conflicted(mine, older, start)
+	list := conflicted(mine, older, epoch)
 	for _, kind := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionReady} {
 		c := meta.FindStatusCondition(list, kind)
 		if c == nil || c.Status != no || c.Reason != "Conflicted" || c.ObservedGeneration != 3 || !strings.Contains(c.Message, "RoutingPolicy first, which is older, is in use") {

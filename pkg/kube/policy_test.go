@@ -77,7 +77,7 @@ func testPolicies(a *applier) *policies {
 // policyNamed makes a policy for the pool llm, as old as age.
 func policyNamed(name string, age time.Duration, blockSize int) v1alpha1.RoutingPolicy {
 	p := v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Generation: 1, CreationTimestamp: metav1.NewTime(start.Add(-age)),
+		Name: name, Generation: 1, CreationTimestamp: metav1.NewTime(epoch.Add(-age)),
 	}}
 	p.Spec.TargetRef.Name = "llm"
 	p.Spec.BlockSize = blockSize
@@ -110,7 +110,7 @@ func TestPoliciesWithoutAny(t *testing.T) {
 	group := policyNamed("group", 0, 64)
 	group.Spec.TargetRef.Group = "inference.networking.x-k8s.io"
 	going := policyNamed("going", 0, 64)
-	going.DeletionTimestamp = &metav1.Time{Time: start}
+	going.DeletionTimestamp = &metav1.Time{Time: epoch}
 	if s := p.step(t.Context(), []v1alpha1.RoutingPolicy{other, kind, group, going}); s.BlockSize != 8 {
 		t.Errorf("block size %d, want the file's", s.BlockSize)
 	}

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // counts makes an observation of counters.
 func counts(prompts, known, total, matched, best, received uint64) Observation {
@@ -22,18 +22,18 @@ func TestWindowCountsWhatHappenedWithinIt(t *testing.T) {
 	if f := w.figures(); f != (figures{}) || f.hit() != "" || f.ceiling() != "" {
 		t.Errorf("an empty window says %+v", f)
 	}
-	w.add(start, counts(1000, 1000, 50_000, 1000, 1000, 7))
+	w.add(epoch, counts(1000, 1000, 50_000, 1000, 1000, 7))
 	if f := w.figures(); f.Prompts != 0 || f.hit() != "" {
 		t.Errorf("what was before the window counts: %+v", f)
 	}
-	w.add(start.Add(sampleEvery), counts(1010, 1009, 51_000, 1834, 1910, 9))
+	w.add(epoch.Add(sampleEvery), counts(1010, 1009, 51_000, 1834, 1910, 9))
 	want := figures{Span: sampleEvery, Prompts: 10, Known: 9, Total: 1000, Matched: 834, Best: 910, Received: 2}
 	if f := w.figures(); f != want {
 		t.Errorf("figures = %+v, want %+v", f, want)
 	} else if f.hit() != "83.4%" || f.ceiling() != "91.0%" {
 		t.Errorf("hit %q, ceiling %q", f.hit(), f.ceiling())
 	}
-	w.add(start.Add(windowLength+sampleEvery), counts(1010, 1009, 51_000, 1834, 1910, 9))
+	w.add(epoch.Add(windowLength+sampleEvery), counts(1010, 1009, 51_000, 1834, 1910, 9))
 	if f := w.figures(); f.Prompts != 0 || f.Span != windowLength {
 		t.Errorf("what is older than the window counts: %+v", f)
 	}
@@ -45,7 +45,7 @@ func TestWindowIsTheLastMinutes(t *testing.T) {
 		var (
 			w    window
 			all  []sample
-			at   = start
+			at   = epoch
 			seen uint64
 		)
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
@@ -72,8 +72,8 @@ func TestWindowIsTheLastMinutes(t *testing.T) {
 
 func TestWindowForgivesACounterThatBeganAnew(t *testing.T) {
 	var w window
-	w.add(start, counts(1000, 0, 0, 0, 0, 0))
-	w.add(start.Add(sampleEvery), counts(3, 0, 0, 0, 0, 0))
+	w.add(epoch, counts(1000, 0, 0, 0, 0, 0))
+	w.add(epoch.Add(sampleEvery), counts(3, 0, 0, 0, 0, 0))
 	if f := w.figures(); f.Prompts != 0 {
 		t.Errorf("%d prompts after a counter went back", f.Prompts)
 	}
@@ -82,11 +82,11 @@ func TestWindowForgivesACounterThatBeganAnew(t *testing.T) {
 // An idle pool is judged by its last busy window.
 func TestWindowKeepsTheLastVerdict(t *testing.T) {
 	var w window
-	w.add(start, counts(0, 0, 0, 0, 0, 0))
-	w.add(start.Add(time.Minute), counts(30, 30, 300, 100, 200, 1))
+	w.add(epoch, counts(0, 0, 0, 0, 0, 0))
+	w.add(epoch.Add(time.Minute), counts(30, 30, 300, 100, 200, 1))
 	busy := w.figures()
 	for i := range 100 {
-		w.add(start.Add(time.Minute+time.Duration(i)*sampleEvery), counts(30, 30, 300, 100, 200, 1))
+		w.add(epoch.Add(time.Minute+time.Duration(i)*sampleEvery), counts(30, 30, 300, 100, 200, 1))
 	}
 	if f := w.figures(); f.Prompts != 0 {
 		t.Fatalf("the window still has %d prompts", f.Prompts)
