@@ -67,6 +67,9 @@ func (l *lease) run(ctx context.Context) error {
 		l.elector.Store(e)
 		e.Run(klog.NewContext(ctx, logr.Discard())) // watchedLock says what matters, once
 		l.elector.Store(nil)
+		if ctx.Err() == nil {
+			l.log.Warn("the lease is lost; this replica writes no status and no events until it has it again", "lease", l.namespace+"/"+l.name)
+		}
 	}
 	return nil
 }
