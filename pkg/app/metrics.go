@@ -21,6 +21,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descWorkers     = desc("pool_workers", "Ready workers in the pool.", "role")
+	descCondition   = desc("policy_condition", "1 while a condition of the pool's policy is true, 0 while it is false; absent while it is unknown.", "type", "reason")
 	descEntries     = desc("index_entries", "Blocks in the prefix index, counted once per worker and tier.")
 	descHeld        = desc("worker_blocks", "Blocks that a worker holds according to its events.", "worker_id", "rank", "tier")
 	descIndexEvents = desc("index_blocks_total", "Blocks that events stored or removed, and what was odd about them.", "kind")
