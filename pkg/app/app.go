@@ -75,6 +75,7 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
 		return nil, err
 	}
 	a.picker = pick.New(a.index, a.guesses, a.load, spec.BlockSize)
+	a.picker.SetOptions(pickOptions(spec))
 	a.workers = &discovery.File{
 		Path:    cfg.Discovery.File.Path,
 		Roles:   fleet.RoleRules(spec.Roles),

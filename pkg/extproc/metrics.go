@@ -89,8 +89,13 @@ func (m *metrics) retain(pool *fleet.Snapshot) {
 func (m *metrics) decided(d *pick.Decision, err error) {
 	if err != nil {
 		reason := "no_endpoint"
-		if errors.Is(err, pick.ErrSubset) {
+		switch {
+		case errors.Is(err, pick.ErrSubset):
 			reason = "subset"
+		case errors.Is(err, pick.ErrNoPrefill):
+			reason = "no_prefill"
+		case errors.Is(err, pick.ErrBusy):
+			reason = "busy"
 		}
 		m.undecided.WithLabelValues(reason).Inc()
 		return

@@ -107,6 +107,10 @@ func refusal(err error) refused {
 		return refused{typev3.StatusCode_PayloadTooLarge, "invalid_request_error", "body_too_large", err.Error(), ""}
 	case errors.Is(err, pick.ErrSubset):
 		return refused{typev3.StatusCode_ServiceUnavailable, "service_unavailable", "no_endpoint_in_subset", err.Error(), ""}
+	case errors.Is(err, pick.ErrNoPrefill):
+		return refused{typev3.StatusCode_ServiceUnavailable, "service_unavailable", "no_prefill_worker", err.Error(), ""}
+	case errors.Is(err, pick.ErrBusy):
+		return refused{typev3.StatusCode_TooManyRequests, "rate_limit_exceeded", "all_workers_busy", err.Error(), ""}
 	default:
 		return refused{typev3.StatusCode_ServiceUnavailable, "service_unavailable", "no_endpoint", err.Error(), ""}
 	}
