@@ -84,6 +84,11 @@ func (t Tools) Template(ctx context.Context, root, release, namespace string, ar
 	return t.run(ctx, t.Helm, append([]string{"template", release, filepath.Join(root, "charts", "warmpath"), "--namespace", namespace}, args...)...)
 }
 
+// Notes are what helm install shows at its end. It asks no cluster.
+func (t Tools) Notes(ctx context.Context, root, release, namespace string, args ...string) ([]byte, error) {
+	return t.run(ctx, t.Helm, append([]string{"install", release, filepath.Join(root, "charts", "warmpath"), "--namespace", namespace, "--dry-run=client"}, args...)...)
+}
+
 // Lint checks the chart below root as helm lint --strict does.
 func (t Tools) Lint(ctx context.Context, root string, args ...string) ([]byte, error) {
 	return t.run(ctx, t.Helm, append([]string{"lint", "--strict", filepath.Join(root, "charts", "warmpath")}, args...)...)
