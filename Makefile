@@ -13,6 +13,9 @@ HELM_TOOL := $(GO) tool -modfile=hack/helm/go.mod
 HELM_DOCS ?= $(HELM_TOOL) helm-docs
 KUSTOMIZE ?= $(HELM_TOOL) kustomize
 KUBECTL ?= kubectl
+CONTROLLER_GEN := $(TOOL) controller-gen
+# Numbers with a fraction are numbers for people who write policies.
+CRD_OPTIONS := crd:allowDangerousTypes=true
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS ?= -s -w -X github.com/warmpath/warmpath/pkg/telemetry.version=$(VERSION)
@@ -146,6 +149,10 @@ verify: ## Fail when generated files, formatting or go.mod are not as they shoul
 	$(GO) run ./hack/genschema -reference "$$tmp/config.md" -schemas "$$tmp/schema"; \
 	diff -u docs/reference/config.md "$$tmp/config.md" || { echo "run: make generate" >&2; exit 1; }; \
 	diff -ru config/schema "$$tmp/schema" || { echo "run: make manifests" >&2; exit 1; }; \
+	$(CONTROLLER_GEN) $(CRD_OPTIONS) paths=./api/... output:crd:dir="$$tmp/crd"; \
+	for f in "$$tmp"/crd/*.yaml; do diff -u "config/crd/$${f##*/}" "$$f" || { echo "run: make manifests" >&2; exit 1; }; done; \
+	$(CONTROLLER_GEN) object paths=./api/... output:object:dir="$$tmp/object"; \
+	diff -u api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || { echo "run: make generate" >&2; exit 1; }; \
 	bad="$$(gofmt -l api cmd hack pkg test)"; \
 	test -z "$$bad" || { echo "not formatted, run make fmt:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet ./...
@@ -155,8 +162,9 @@ verify: ## Fail when generated files, formatting or go.mod are not as they shoul
 ##@ Generate
 
 .PHONY: generate
-generate: ## Write docs/reference from the Go types.
+generate: ## Write docs/reference and the methods that copy objects from the Go types.
 	$(GO) run ./hack/genschema -reference docs/reference/config.md
+	$(CONTROLLER_GEN) object paths=./api/...
 
 .PHONY: golden-tokens
 golden-tokens: ## Write the golden token ids of pkg/prompt/tokenizer from the reference tokenizers.
@@ -174,7 +182,7 @@ golden-templates: ## Write the golden prompts of chat templates, and snippets, f
 .PHONY: manifests
 manifests: ## Write config/schema (JSON Schemas for editors), config/crd and the chart's copy of it from the Go types.
 	$(GO) run ./hack/genschema -schemas config/schema
-	$(TOOL) controller-gen crd:allowDangerousTypes=true paths=./api/... output:crd:dir=config/crd
+	$(CONTROLLER_GEN) $(CRD_OPTIONS) paths=./api/... output:crd:dir=config/crd
 	cp config/crd/routing.warmpath.dev_*.yaml charts/warmpath/files/crds/
 
 ##@ Chart

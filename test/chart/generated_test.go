@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,13 +35,17 @@ func TestGenerated(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		strict := []string{"--log-level", "warning", "--documentation-strict-mode", "--documentation-strict-ignore-absent-regex", "^$", "--documentation-strict-ignore-absent", ""}
-		cmd := exec.CommandContext(t.Context(), tools.Docs, strict...)
+		cmd := exec.CommandContext(t.Context(), tools.Docs, "--log-level", "warning")
 		cmd.Dir = dir
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, said)
 		}
 		compare(t, filepath.Join(dir, "README.md"), "charts/warmpath/README.md")
+		for row := range strings.SplitSeq(readFile(t, "charts/warmpath/README.md"), "\n") {
+			if strings.HasPrefix(row, "| ") && strings.HasSuffix(row, "|  |") {
+				t.Errorf("values.yaml does not say what this is: %s", row)
+			}
+		}
 	})
 }
 
