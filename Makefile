@@ -93,6 +93,14 @@ test-race: ## Run the concurrent packages RACE_COUNT times with the race detecto
 test-interop: ## Run against real Dynamo workers and frontends.
 	$(GO) test -race -count=1 -timeout $(TEST_TIMEOUT) -v ./test/interop/...
 
+.PHONY: envtest-assets
+envtest-assets: ## Build etcd and kube-apiserver for the tests that need a cluster (about 5 minutes the first time).
+	$(GO) run ./internal/testcluster/build
+
+.PHONY: gateway-assets
+gateway-assets: ## Build what the test with a real gateway needs besides: Istio's control plane and a controller.
+	$(GO) run ./internal/testcluster/build -gateway
+
 .PHONY: soak
 soak: ## Make trouble for the event plane and a real nats-server for SOAK_TIME.
 	$(GO) test -race -count=1 -timeout 0 -v -run 'Soak$$' ./test/chaos -args -soak $(SOAK_TIME) -seed $(SOAK_SEED)
