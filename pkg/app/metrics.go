@@ -95,6 +95,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(descDecodeLoad, float64(f.DecodeBlocks), id, rank)
 		gauge(descRequests, float64(f.Requests), id, rank)
 	}
+	if c.cluster != nil {
+		for name, reason := range c.cluster.Verdicts() {
+			gauge(descCondition, reason.Value, name, reason.Reason)
+		}
+	}
 	now := c.current.Load()
 	now.events.gauges(pool, gauge)
 	if t := now.tokenizer; t != nil && t.inProcess != nil {
