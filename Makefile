@@ -80,7 +80,7 @@ clean: ## Remove what was built. What was installed stays in WARMPATH_CACHE.
 ##@ Test
 
 .PHONY: test
-test: vet ## Run every test, whole-system tests included; with the race detector but for comparisons of one thread with large files.
+test: vet gateway-assets ## Run every test, whole-system tests included; with the race detector but for comparisons of one thread with large files.
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -vE '$(ONE_THREAD)')
 	$(GO) test -race -run 'Concurrently|AtOnce' -timeout $(TEST_TIMEOUT) ./pkg/prompt/tokenizer ./pkg/prompt/encoder
 	$(GO) test -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -E '$(ONE_THREAD)')
