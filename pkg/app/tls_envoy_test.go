@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -135,7 +136,7 @@ func post(url string) error {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK || string(text) != "hello" {
-		return fmt.Errorf("%d %q, %v", resp.StatusCode, text, err) //nolint:errorlint // it may be nil
+		return fmt.Errorf("%d %q, %v", resp.StatusCode, text, err)
 	}
 	return nil
 }
@@ -166,10 +167,7 @@ func TestEnvoyOverTLS(t *testing.T) {
 }
 
 func portOf(r *running) int {
-	var port int
-	_, text, _ := strings.Cut(r.ExtProcAddr().String(), ":")
-	fmt.Sscan(text, &port)
-	return port
+	return r.ExtProcAddr().(*net.TCPAddr).Port
 }
 
 // TestEnvoyChecksCertificate: a gateway that trusts one authority only goes on
