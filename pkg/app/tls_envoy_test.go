@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,6 +164,43 @@ func TestEnvoyOverTLS(t *testing.T) {
 	}
 	if got := r.metric(t, `warmpath_responses_total{class="2xx"}`); got != 20 {
 		t.Errorf("%v responses, want 20", got)
+	}
+}
+
+// TestServedElsewhereByEnvoy: the picked worker refuses connections, and Envoy goes to
+// another one by itself. Only what it says of who served tells.
+func TestServedElsewhereByEnvoy(t *testing.T) {
+	alive := startHello(t)
+	dead := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(freePort(t)))
+	r := start(t, noText+noEvents, fmt.Sprintf("- {name: dead, address: 127.0.0.1, ports: [%d], workerID: \"31\"}\n", dead.Port()))
+	r.waitReady(t)
+	binary, err := gateway.InstallEnvoy(t.Context(), cachedir.Path(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, err := gateway.StartEnvoy(t.Context(), binary, gateway.Config{
+		Picker: r.ExtProcAddr().(*net.TCPAddr).AddrPort(), Follow: gateway.OverrideHost,
+		Workers: []netip.AddrPort{dead, netip.MustParseAddrPort(strings.TrimPrefix(alive.URL, "http://"))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer front.Stop()
+	url := "http://" + front.Addr().String()
+	served := uint64(0)
+	for range 10 { // the fallback may try the dead one again
+		if post(url) == nil {
+			served++
+		}
+	}
+	if served == 0 {
+		t.Fatal("the other worker never served")
+	}
+	if got := r.Observe().ServedElsewhere; got != served {
+		t.Errorf("%d responses from elsewhere are counted, want %d", got, served)
+	}
+	if got := r.log.count("picked=" + dead.String() + " served=" + strings.TrimPrefix(alive.URL, "http://")); got != 1 {
+		t.Errorf("%d lines of the log, want 1\n%s", got, r.log)
 	}
 }
 
