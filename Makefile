@@ -9,6 +9,10 @@ export WARMPATH_CACHE ?= $(CURDIR)/.cache
 GO ?= go
 TOOL := $(GO) tool -modfile=hack/tools/go.mod
 GOLANGCI_LINT := $(TOOL) golangci-lint
+HELM_TOOL := $(GO) tool -modfile=hack/helm/go.mod
+HELM_DOCS ?= $(HELM_TOOL) helm-docs
+KUSTOMIZE ?= $(HELM_TOOL) kustomize
+KUBECTL ?= kubectl
 CONTROLLER_GEN := $(TOOL) controller-gen
 # Numbers with a fraction are numbers for people who write policies.
 CRD_OPTIONS := crd:allowDangerousTypes=true
@@ -38,6 +42,10 @@ TOKEN_STRINGS ?= 1000000
 TOKEN_SEED ?= 1
 # What hack/oracle/compare.py measures: --rounds N, --tokenizers A,B, --json FILE.
 TOKEN_ARGS ?=
+
+# What "make deploy" installs: the picker of this pool, in its namespace.
+NAMESPACE ?= default
+POOL ?= warmpath
 
 CONTAINER_TOOL ?= docker
 IMG ?= warmpath/epp:$(VERSION)
@@ -180,6 +188,40 @@ golden-templates: ## Write the golden prompts of chat templates, and snippets, f
 	PYTHONHASHSEED=0 $(GO) run ./hack/oracle/run hack/templates/snippets.py pkg/prompt/internal/jinja/testdata/snippets.jsonl
 
 .PHONY: manifests
-manifests: ## Write the CRD and config/schema (JSON Schemas for editors) from the Go types.
+manifests: ## Write config/schema (JSON Schemas for editors), config/crd and the chart's copy of it from the Go types.
 	$(GO) run ./hack/genschema -schemas config/schema
 	$(CONTROLLER_GEN) $(CRD_OPTIONS) paths=./api/... output:crd:dir=config/crd
+	cp config/crd/routing.warmpath.dev_*.yaml charts/warmpath/files/crds/
+
+##@ Chart
+
+.PHONY: chart
+chart: ## Write the chart's values.schema.json and README from its values; lint it.
+	cd hack/helm && $(GO) run ./valuesschema -values ../../charts/warmpath/values.yaml \
+		-config ../../config/schema/endpointpickerconfig.schema.json -out ../../charts/warmpath/values.schema.json
+	$(HELM_DOCS) --chart-search-root charts --log-level warning
+	$(HELM_TOOL) helm lint --strict charts/warmpath
+
+.PHONY: chart-golden
+chart-golden: ## Write what the chart renders for each of its example values.
+	$(GO) test -count=1 ./test/chart -run 'TestExamples' -update
+
+.PHONY: deploy-manifests
+deploy-manifests: ## Write dist/deploy: what deploy applies (NAMESPACE, POOL, IMG).
+	@set -eu; rm -rf dist/deploy; mkdir -p dist/deploy; \
+	sed 's/pool: {name: warmpath}/pool: {name: $(POOL)}/' config/picker/config.yaml > dist/deploy/config.yaml; \
+	printf '%s\n' 'namespace: $(NAMESPACE)' 'resources: [../../config/default]' \
+		'configMapGenerator: [{name: warmpath, behavior: replace, files: [config.yaml]}]' \
+		'patches:' '- target: {kind: Role}' \
+		'  patch: "- {op: replace, path: /rules/8/resourceNames/0, value: $(POOL)-warmpath}"' > dist/deploy/kustomization.yaml; \
+	(cd dist/deploy && $(KUSTOMIZE) edit set image ghcr.io/warmpath/epp=$(IMG)); \
+	$(KUSTOMIZE) build dist/deploy > dist/deploy/all.yaml
+
+.PHONY: deploy
+deploy: deploy-manifests ## Install the picker of POOL in NAMESPACE with kubectl (IMG).
+	$(KUBECTL) apply --server-side -f dist/deploy/all.yaml
+
+.PHONY: undeploy
+undeploy: deploy-manifests ## Remove it again. The CRD stays, and with it all policies.
+	sed -i.old 's|^- ../../config/default|- ../../config/rbac\n- ../../config/picker|' dist/deploy/kustomization.yaml
+	$(KUSTOMIZE) build dist/deploy | $(KUBECTL) delete --ignore-not-found -f -
