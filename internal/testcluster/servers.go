@@ -20,9 +20,9 @@ import (
 
 // Names of files in the cluster's folder.
 const (
-	keyFile    = "sa.key"     // signs the tokens of service accounts
+	keyFile    = "sa.key" // signs the tokens of service accounts
 	tokensFile = "tokens.csv"
-	certDir    = "certs"      // where the API server keeps the certificate it makes itself
+	certDir    = "certs" // where the API server keeps the certificate it makes itself
 	certFile   = certDir + "/apiserver.crt"
 )
 
