@@ -136,17 +136,17 @@ func (r recipe) build(ctx context.Context, source, dir string, progress io.Write
 
 // assetsModule is the folder hack/assets of this repository.
 func assetsModule(ctx context.Context) (string, error) {
-	root, err := moduleDir(ctx, "github.com/warmpath/warmpath")
+	root, err := moduleDir(ctx, "", "github.com/warmpath/warmpath")
 	if err != nil {
 		return "", err
 	}
 	return filepath.Join(root, "hack", "assets"), nil
 }
 
-// moduleDir is where the source of a module is, in the version that the root
-// module asks for.
-func moduleDir(ctx context.Context, module string) (string, error) {
-	dir, err := goCommand(ctx, "", "list", "-m", "-f", "{{.Dir}}", module)
+// moduleDir is where the source of a module is, in the version that the module of
+// folder main asks for: the root module where it is empty.
+func moduleDir(ctx context.Context, main, module string) (string, error) {
+	dir, err := goCommand(ctx, main, "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
 		return "", err
 	}
