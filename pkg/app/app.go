@@ -15,8 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/eventplane/embedded"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/kube"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/telemetry"
 )
@@ -34,7 +36,9 @@ type App struct {
 	load     *load.Table
 	recovery answers // of workers
 	source   source
-	where    string // source looks for workers
+	where    string           // source looks for workers
+	cluster  *kube.Watcher    // source, where workers are in a cluster; else nil
+	bus      *embedded.Server // nil unless configured
 	life     *life
 	totals   totals
 
@@ -69,6 +73,9 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err erro
 			a.Close()
 		}
 	}()
+	if err := a.serveNATS(cfg); err != nil {
+		return nil, err
+	}
 	if a.source, a.where, err = newSource(cfg, a); err != nil {
 		return nil, err
 	}
@@ -99,6 +106,22 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err erro
 		return nil, err
 	}
 	return a, nil
+}
+
+// serveNATS starts the NATS server of a trial. The spec hears it, unless it names
+// another.
+func (a *App) serveNATS(cfg *v1alpha1.EndpointPickerConfig) (err error) {
+	if cfg.Server.EmbeddedNATS == nil {
+		return nil
+	}
+	if a.bus, err = embedded.Start(cfg.Server.EmbeddedNATS.Address); err != nil {
+		return fmt.Errorf("server.embeddedNATS: %w", err)
+	}
+	a.log.Info("serving NATS, for trials only: it has no passwords, and no other replica shares it", "url", a.bus.URL())
+	if url := &cfg.Spec.EventPlane.NATS.URL; *url == "" {
+		*url = a.bus.URL()
+	}
+	return nil
 }
 
 // guessTTL is how long decisions are remembered. Without events nothing would
@@ -133,6 +156,9 @@ func (a *App) Close() {
 		if l != nil {
 			l.Close()
 		}
+	}
+	if a.bus != nil {
+		a.bus.Close()
 	}
 }
 
@@ -180,6 +206,9 @@ func (a *App) Run(ctx context.Context) error {
 		return a.admin.Close()
 	})
 	err := group.Wait()
+	if a.bus != nil {
+		a.bus.Close()
+	}
 	a.log.Info("stopped")
 	return err
 }

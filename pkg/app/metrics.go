@@ -21,6 +21,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descWorkers     = desc("pool_workers", "Ready workers in the pool.", "role")
+	descCondition   = desc("policy_condition", "1 while a condition of the pool's policy is true, 0 while it is false; absent while it is unknown.", "type", "reason")
 	descEntries     = desc("index_entries", "Blocks in the prefix index, counted once per worker and tier.")
 	descHeld        = desc("worker_blocks", "Blocks that a worker holds according to its events.", "worker_id", "rank", "tier")
 	descIndexEvents = desc("index_blocks_total", "Blocks that events stored or removed, and what was odd about them.", "kind")
@@ -93,6 +94,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(descPrefillLoad, float64(f.PrefillTokens), id, rank)
 		gauge(descDecodeLoad, float64(f.DecodeBlocks), id, rank)
 		gauge(descRequests, float64(f.Requests), id, rank)
+	}
+	if c.cluster != nil {
+		for name, reason := range c.cluster.Verdicts() {
+			gauge(descCondition, reason.Value, name, reason.Reason)
+		}
 	}
 	now := c.current.Load()
 	now.events.gauges(pool, gauge)

@@ -126,8 +126,21 @@ func sharedEndpoint(s *fleet.Snapshot) (fleet.Worker, bool) {
 // ready says what is missing before requests are welcome.
 func (a *App) ready() error {
 	var missing []error
-	if len(a.fleet().Workers) == 0 {
-		missing = append(missing, fmt.Errorf("pool: no ready worker in %s", a.where))
+	if err := a.poolReady(); err != nil {
+		missing = append(missing, fmt.Errorf("pool: %w", err))
 	}
 	return errors.Join(append(missing, a.current.Load().ready()...)...)
+}
+
+// poolReady says what is missing of the pool. In a cluster a pool may well be
+// empty, scaled down to nothing: requests then get an answer that says so, which
+// they would not from a picker that is not ready.
+func (a *App) poolReady() error {
+	if a.cluster != nil {
+		return a.cluster.Synced()
+	}
+	if len(a.fleet().Workers) == 0 {
+		return fmt.Errorf("no ready worker in %s", a.where)
+	}
+	return nil
 }

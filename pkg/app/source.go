@@ -2,11 +2,11 @@ package app
 
 import (
 	"context"
-	"errors"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/discovery"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/kube"
 )
 
 // source finds the workers of the pool and hands them to [App.setFleet], and where
@@ -20,5 +20,21 @@ func newSource(cfg *v1alpha1.EndpointPickerConfig, a *App) (s source, where stri
 	if f := cfg.Discovery.File; f != nil {
 		return &discovery.File{Path: f.Path, Roles: fleet.RoleRules(cfg.Spec.Roles), Publish: a.setFleet, Log: a.log}, f.Path, nil
 	}
-	return nil, "", errors.New("discovery.kubernetes is not built yet")
+	k := cfg.Discovery.Kubernetes
+	a.cluster, err = kube.New(kube.Config{
+		Discovery: *k,
+		File:      &cfg.Spec,
+		Publish:   a.setFleet,
+		Restarted: a.restarted,
+		Apply:     a.Apply,
+		Observe:   a.Observe,
+		Log:       a.log,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if k.Pool != nil {
+		return a.cluster, "InferencePool " + k.Pool.Name, nil
+	}
+	return a.cluster, "pods with " + k.Selector.LabelSelector, nil
 }

@@ -47,6 +47,7 @@ func TestBadValues(t *testing.T) {
 		"pool without labels":          {[]string{"inferencePool.create=true"}, "inferencePool.matchLabels"},
 		"pool in the config":           {[]string{"config.discovery.kubernetes.pool.name=x"}, "set inferencePool.name instead"},
 		"pool and selector":            {[]string{"inferencePool.create=true", "inferencePool.matchLabels.app=x", "config.discovery.kubernetes.selector.labelSelector=app=x", "config.discovery.kubernetes.selector.targetPorts={8000}"}, "is for clusters without InferencePool"},
+		"selector elsewhere":           {[]string{"config.discovery.kubernetes.selector.labelSelector=app=x", "config.discovery.kubernetes.selector.targetPorts={8000}", "config.discovery.kubernetes.selector.namespace=other"}, "install the release in other"},
 		"route without Gateway":        {[]string{"httpRoute.create=true"}, "httpRoute.parentRefs"},
 		"claim":                        {[]string{"tokenizer.source=pvc"}, "tokenizer.pvc.claimName"},
 		"repository":                   {[]string{"tokenizer.source=huggingFace"}, "tokenizer.huggingFace.repository"},

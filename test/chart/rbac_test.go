@@ -49,6 +49,15 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestRightsWithoutPool checks that a picker of a label selector may do even less.
+func TestRightsWithoutPool(t *testing.T) {
+	role := ofKind(objects(t, render(t, "-f", examples(t)["standalone-envoy"])), "Role")[0]
+	want := map[string]string{"pods": rights["pods"], "dynamoworkermetadatas.nvidia.com": rights["dynamoworkermetadatas.nvidia.com"]}
+	if diff := cmp.Diff(want, rightsOf(role)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // rightsOf is a Role as a table.
 func rightsOf(role object) map[string]string {
 	table := map[string]string{}

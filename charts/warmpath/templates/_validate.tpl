@@ -35,6 +35,10 @@
 {{- if and .Values.config.discovery.kubernetes.selector (or .Values.inferencePool.create .Values.routingPolicy.create .Values.httpRoute.create) -}}
 {{- fail "config.discovery.kubernetes.selector is for clusters without InferencePool; turn off inferencePool.create, httpRoute.create and routingPolicy.create, or remove the selector" -}}
 {{- end -}}
+{{- $selector := default dict .Values.config.discovery.kubernetes.selector -}}
+{{- if and $selector.namespace (ne $selector.namespace .Release.Namespace) -}}
+{{- fail (printf "config.discovery.kubernetes.selector.namespace: the Role is for namespace %s; install the release in %s" .Release.Namespace $selector.namespace) -}}
+{{- end -}}
 {{- if and (eq .Values.gateway.preset "standaloneEnvoy") (eq .Values.inferencePool.failureMode "FailOpen") (not (or .Values.gateway.standaloneEnvoy.matchLabels .Values.inferencePool.matchLabels)) -}}
 {{- fail "gateway.preset standaloneEnvoy with inferencePool.failureMode FailOpen has to know the workers: set gateway.standaloneEnvoy.matchLabels" -}}
 {{- end -}}
