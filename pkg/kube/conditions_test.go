@@ -285,6 +285,13 @@ func TestConditions(t *testing.T) {
 			}, kind: v1alpha1.ConditionPrefixAware, status: no, reason: "WrongRole", ready: "WrongRole", up: no,
 		},
 		{
+			name: "decode workers prefill where requests are never split", change: func(s *scene) {
+				s.policy.Spec.Disaggregation.Mode = v1alpha1.DisaggregationNever
+				s.obs.IndexedBlocks = [3]int{fleet.Decode: 600}
+				s.traffic(counts(100, 100, 1000, 300, 500, 50))
+			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", ready: "Ready", up: yes,
+		},
+		{
 			name: "decode workers alone prefill, too", change: func(s *scene) {
 				s.view.Snapshot = poolOf(t, 0, 3, 0)
 				s.obs.IndexedBlocks = [3]int{fleet.Decode: 600}
