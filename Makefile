@@ -1,6 +1,7 @@
 # Everything a developer or CI runs. "make" alone lists the targets.
 
 SHELL := /usr/bin/env bash -o pipefail
+comma := ,
 .DEFAULT_GOAL := help
 
 # What tests and the demo install (Envoy, Dynamo) goes here; git ignores it.
@@ -9,6 +10,13 @@ export WARMPATH_CACHE ?= $(CURDIR)/.cache
 GO ?= go
 TOOL := $(GO) tool -modfile=hack/tools/go.mod
 GOLANGCI_LINT := $(TOOL) golangci-lint
+HELM_TOOL := $(GO) tool -modfile=hack/helm/go.mod
+HELM_DOCS ?= $(HELM_TOOL) helm-docs
+KUSTOMIZE ?= $(HELM_TOOL) kustomize
+KUBECTL ?= kubectl
+CONTROLLER_GEN := $(TOOL) controller-gen
+# Numbers with a fraction are numbers for people who write policies.
+CRD_OPTIONS := crd:allowDangerousTypes=true
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS ?= -s -w -X github.com/warmpath/warmpath/pkg/telemetry.version=$(VERSION)
@@ -36,8 +44,21 @@ TOKEN_SEED ?= 1
 # What hack/oracle/compare.py measures: --rounds N, --tokenizers A,B, --json FILE.
 TOKEN_ARGS ?=
 
+# What "make deploy" installs: the picker of this pool, in its namespace.
+NAMESPACE ?= default
+POOL ?= warmpath
+
 CONTAINER_TOOL ?= docker
 IMG ?= warmpath/epp:$(VERSION)
+# What the image is made of: the commit, its time, the platforms, and a base image
+# (a folder with an OCI layout or a reference in a registry) where none is too little.
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+PLATFORMS ?= linux/amd64,linux/arm64
+BASE ?=
+DIST ?= dist
+IMAGE_TOOL := $(GO) run -C hack/image .
+IMAGE_ARCHIVE = $(abspath $(DIST))/warmpath-epp.oci.tar
 
 ##@ General
 
@@ -59,8 +80,26 @@ demo: build ## Watch prefix routing work: NATS, workers, picker and Envoy on thi
 	bin/warmpath demo $(DEMO_ARGS)
 
 .PHONY: image
-image: ## Build the picker's container image (IMG, CONTAINER_TOOL).
+image: ## Write dist/warmpath-epp.oci.tar, without a container engine (IMG, BASE, PLATFORMS).
+	$(IMAGE_TOOL) build -source '$(CURDIR)' -archive '$(IMAGE_ARCHIVE)' -name '$(IMG)' -base '$(BASE)' \
+		-platforms '$(PLATFORMS)' -version '$(VERSION)' -revision '$(REVISION)'
+
+.PHONY: image-push
+image-push: ## Push what "make image" wrote to a registry (IMG=registry/repository:tag).
+	$(IMAGE_TOOL) push -archive '$(IMAGE_ARCHIVE)' -to '$(IMG)'
+
+.PHONY: image-docker
+image-docker: ## Build the image from the Dockerfile instead (IMG, CONTAINER_TOOL).
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .
+
+# The modules are in the cache once the image is built, so nobody is asked.
+.PHONY: sbom
+sbom: image ## Write dist/epp-*.cdx.json, a CycloneDX list of what is in each binary of the image.
+	@set -eu; for p in $(subst $(comma), ,$(PLATFORMS)); do \
+		binary="$(abspath $(DIST))/epp-$${p/\//-}"; \
+		GOPROXY=off $(GO) tool -modfile=hack/image/go.mod cyclonedx-gomod bin -json -std -licenses -noserial -notimestamp \
+			-version '$(VERSION)' -output "$$binary.cdx.json" "$$binary"; \
+	done
 
 .PHONY: clean
 clean: ## Remove what was built. What was installed stays in WARMPATH_CACHE.
@@ -69,10 +108,11 @@ clean: ## Remove what was built. What was installed stays in WARMPATH_CACHE.
 ##@ Test
 
 .PHONY: test
-test: vet ## Run every test, whole-system tests included; with the race detector but for comparisons of one thread with large files.
+test: vet gateway-assets ## Run every test, whole-system tests included; with the race detector but for comparisons of one thread with large files.
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -vE '$(ONE_THREAD)')
 	$(GO) test -race -run 'Concurrently|AtOnce' -timeout $(TEST_TIMEOUT) ./pkg/prompt/tokenizer ./pkg/prompt/encoder
 	$(GO) test -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -E '$(ONE_THREAD)')
+	$(GO) test -C hack/image -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-race
 test-race: ## Run the concurrent packages RACE_COUNT times with the race detector.
@@ -135,6 +175,7 @@ vet: ## Run go vet.
 .PHONY: lint
 lint: ## Run the linters, import directions included.
 	$(GOLANGCI_LINT) run
+	cd hack/image && $(GO) tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml
 
 .PHONY: lint-config
 lint-config: ## Check the linters' configuration.
@@ -146,17 +187,23 @@ verify: ## Fail when generated files, formatting or go.mod are not as they shoul
 	$(GO) run ./hack/genschema -reference "$$tmp/config.md" -schemas "$$tmp/schema"; \
 	diff -u docs/reference/config.md "$$tmp/config.md" || { echo "run: make generate" >&2; exit 1; }; \
 	diff -ru config/schema "$$tmp/schema" || { echo "run: make manifests" >&2; exit 1; }; \
+	$(CONTROLLER_GEN) $(CRD_OPTIONS) paths=./api/... output:crd:dir="$$tmp/crd"; \
+	for f in "$$tmp"/crd/*.yaml; do diff -u "config/crd/$${f##*/}" "$$f" || { echo "run: make manifests" >&2; exit 1; }; done; \
+	$(CONTROLLER_GEN) object paths=./api/... output:object:dir="$$tmp/object"; \
+	diff -u api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || { echo "run: make generate" >&2; exit 1; }; \
 	bad="$$(gofmt -l api cmd hack pkg test)"; \
 	test -z "$$bad" || { echo "not formatted, run make fmt:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
+	$(GO) -C hack/image mod tidy -diff
 	$(GO) mod verify
 
 ##@ Generate
 
 .PHONY: generate
-generate: ## Write docs/reference from the Go types.
+generate: ## Write docs/reference and the methods that copy objects from the Go types.
 	$(GO) run ./hack/genschema -reference docs/reference/config.md
+	$(CONTROLLER_GEN) object paths=./api/...
 
 .PHONY: golden-tokens
 golden-tokens: ## Write the golden token ids of pkg/prompt/tokenizer from the reference tokenizers.
@@ -172,5 +219,40 @@ golden-templates: ## Write the golden prompts of chat templates, and snippets, f
 	PYTHONHASHSEED=0 $(GO) run ./hack/oracle/run hack/templates/snippets.py pkg/prompt/internal/jinja/testdata/snippets.jsonl
 
 .PHONY: manifests
-manifests: ## Write config/schema (JSON Schemas for editors) from the Go types.
+manifests: ## Write config/schema (JSON Schemas for editors), config/crd and the chart's copy of it from the Go types.
 	$(GO) run ./hack/genschema -schemas config/schema
+	$(CONTROLLER_GEN) $(CRD_OPTIONS) paths=./api/... output:crd:dir=config/crd
+	cp config/crd/routing.warmpath.dev_*.yaml charts/warmpath/files/crds/
+
+##@ Chart
+
+.PHONY: chart
+chart: ## Write the chart's values.schema.json and README from its values; lint it.
+	cd hack/helm && $(GO) run ./valuesschema -values ../../charts/warmpath/values.yaml \
+		-config ../../config/schema/endpointpickerconfig.schema.json -out ../../charts/warmpath/values.schema.json
+	$(HELM_DOCS) --chart-search-root charts --log-level warning
+	$(HELM_TOOL) helm lint --strict charts/warmpath
+
+.PHONY: chart-golden
+chart-golden: ## Write what the chart renders for each of its example values.
+	$(GO) test -count=1 ./test/chart -run 'TestExamples' -update
+
+.PHONY: deploy-manifests
+deploy-manifests: ## Write dist/deploy: what deploy applies (NAMESPACE, POOL, IMG).
+	@set -eu; rm -rf dist/deploy; mkdir -p dist/deploy; \
+	sed 's/pool: {name: warmpath}/pool: {name: $(POOL)}/' config/picker/config.yaml > dist/deploy/config.yaml; \
+	printf '%s\n' 'namespace: $(NAMESPACE)' 'resources: [../../config/default]' \
+		'configMapGenerator: [{name: warmpath, behavior: replace, files: [config.yaml]}]' \
+		'patches:' '- target: {kind: Role}' \
+		'  patch: "- {op: replace, path: /rules/8/resourceNames/0, value: $(POOL)-warmpath}"' > dist/deploy/kustomization.yaml; \
+	(cd dist/deploy && $(KUSTOMIZE) edit set image ghcr.io/warmpath/epp=$(IMG)); \
+	$(KUSTOMIZE) build dist/deploy > dist/deploy/all.yaml
+
+.PHONY: deploy
+deploy: deploy-manifests ## Install the picker of POOL in NAMESPACE with kubectl (IMG).
+	$(KUBECTL) apply --server-side -f dist/deploy/all.yaml
+
+.PHONY: undeploy
+undeploy: deploy-manifests ## Remove it again. The CRD stays, and with it all policies.
+	sed -i.old 's|^- ../../config/default|- ../../config/rbac\n- ../../config/picker|' dist/deploy/kustomization.yaml
+	$(KUSTOMIZE) build dist/deploy | $(KUBECTL) delete --ignore-not-found -f -

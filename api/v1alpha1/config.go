@@ -89,9 +89,22 @@ type ServerConfig struct {
 	// +default=""
 	RecoveryAdvertise string `json:"recoveryAdvertise,omitempty"`
 
+	// EmbeddedNATS serves NATS from this process, for trials: workers publish to it,
+	// and the picker hears it where spec.eventPlane.nats.url is left out. It keeps
+	// nothing, has no passwords, and other replicas do not share it.
+	EmbeddedNATS *EmbeddedNATS `json:"embeddedNATS,omitempty"`
+
 	// LogLevel is the lowest level that is logged.
 	// +default="info"
 	LogLevel LogLevel `json:"logLevel,omitempty"`
+}
+
+// EmbeddedNATS is a NATS server in the picker's process.
+type EmbeddedNATS struct {
+	// Address is where it listens. Form host:port; no host means all addresses,
+	// port 0 means any free port.
+	// +default=":4222"
+	Address string `json:"address,omitempty"`
 }
 
 // LogLevel is the lowest level that is logged.

@@ -104,13 +104,12 @@ func (d *decoder) value(n *yamlv3.Node, v reflect.Value, path string) {
 			d.fail(n.Line, path, "%s is out of range", n.Value)
 		}
 	case reflect.Float64:
-		if f, err := strconv.ParseFloat(n.Value, 64); n.Kind != yamlv3.ScalarNode || n.ShortTag() != "!!int" && n.ShortTag() != "!!float" ||
-			err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
+		f, err := strconv.ParseFloat(n.Value, 64)
+		if n.Kind != yamlv3.ScalarNode || n.ShortTag() != "!!int" && n.ShortTag() != "!!float" || err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
 			d.fail(n.Line, path, "expected a number, got %s", describe(n))
 			return
-		} else {
-			v.SetFloat(f)
 		}
+		v.SetFloat(f)
 	default:
 		panic(fmt.Sprintf("field %s has type %s, which the decoder does not know", path, v.Type()))
 	}

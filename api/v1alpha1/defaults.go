@@ -19,6 +19,9 @@ func (c *EndpointPickerConfig) Default() {
 	set(&s.MaxIndexBytes, 2<<30)
 	set(&s.RecoveryAddress, ":9004")
 	set(&s.LogLevel, LogInfo)
+	if n := s.EmbeddedNATS; n != nil {
+		n.Default()
+	}
 	if k := c.Discovery.Kubernetes; k != nil {
 		k.Default()
 	}
@@ -54,6 +57,9 @@ func (c *CostSpec) Default() {
 	setPointer(&c.PrefillLoadScale, 1)
 	setPointer(&c.Temperature, 0)
 }
+
+// Default fills every field that is zero with its default.
+func (n *EmbeddedNATS) Default() { set(&n.Address, ":4222") }
 
 // Default fills every field that is zero with its default.
 func (k *KubernetesDiscovery) Default() {

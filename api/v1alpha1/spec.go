@@ -154,14 +154,14 @@ type EventPlaneSpec struct {
 
 // NATSSpec is a connection to NATS.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.credentialsFile) && self.credentialsFile != '', has(self.nkeyFile) && self.nkeyFile != '', has(self.userFile) && self.userFile != '' || has(self.passwordFile) && self.passwordFile != '', has(self.tokenFile) && self.tokenFile != ''].filter(x, x).size() <= 1",message="at most one of credentialsFile, nkeyFile, userFile with passwordFile, and tokenFile may be set"
-// +kubebuilder:validation:XValidation:rule="(has(self.userFile) && self.userFile != '') == (has(self.passwordFile) && self.passwordFile != '')",message="userFile and passwordFile go together"
+// +kubebuilder:validation:XValidation:rule="[has(self.credentialsFile) && self.credentialsFile.size() > 0, has(self.nkeyFile) && self.nkeyFile.size() > 0, has(self.userFile) && self.userFile.size() > 0 || has(self.passwordFile) && self.passwordFile.size() > 0, has(self.tokenFile) && self.tokenFile.size() > 0].filter(x, x).size() <= 1",message="at most one of credentialsFile, nkeyFile, userFile with passwordFile, and tokenFile may be set"
+// +kubebuilder:validation:XValidation:rule="(has(self.userFile) && self.userFile.size() > 0) == (has(self.passwordFile) && self.passwordFile.size() > 0)",message="userFile and passwordFile go together"
 type NATSSpec struct {
 	// URL of the servers: nats://, tls://, ws:// or wss://, several separated by
 	// commas. Required unless the event plane is disabled. Without user, password
 	// or token: those come from files.
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^( *(nats|tls|wss?)://[^/@?#,[:space:]]+(/[^@?#,[:space:]]*)? *(,|$))+$') && !self.endsWith(',')",message="every URL must be nats://, tls://, ws:// or wss:// and a host, without user, password, query or fragment; secrets come from files"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.matches('^( *(nats|tls|wss?)://[^/@?#,[:space:]]+(/[^@?#,[:space:]]*)? *(,|$))+$') && !self.endsWith(',')",message="every URL must be nats://, tls://, ws:// or wss:// and a host, without user, password, query or fragment; secrets come from files"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('(^|,) *wss?://') || !self.matches('(^|,) *(nats|tls)://')",message="use ws and wss for all URLs, or for none"
 	URL string `json:"url,omitempty"`
 
@@ -206,8 +206,8 @@ type NATSSpec struct {
 // are read again for every connection; a relative path starts at the folder of
 // the configuration file.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.certFile) && self.certFile != '') == (has(self.keyFile) && self.keyFile != '')",message="certFile and keyFile go together"
-// +kubebuilder:validation:XValidation:rule="!has(self.insecureSkipVerify) || !self.insecureSkipVerify || !has(self.caFile) || self.caFile == ''",message="insecureSkipVerify is not allowed together with caFile, which it would make useless"
+// +kubebuilder:validation:XValidation:rule="(has(self.certFile) && self.certFile.size() > 0) == (has(self.keyFile) && self.keyFile.size() > 0)",message="certFile and keyFile go together"
+// +kubebuilder:validation:XValidation:rule="!has(self.insecureSkipVerify) || !self.insecureSkipVerify || !has(self.caFile) || self.caFile.size() == 0",message="insecureSkipVerify is not allowed together with caFile, which it would make useless"
 type NATSTLSSpec struct {
 	// CAFile is a file with the certificates of the authorities that sign for the
 	// servers. Left out: those of the system.

@@ -60,7 +60,7 @@ type ChatTemplateSpec struct {
 	// Kwargs are chat_template_kwargs for requests that do not set them, as a JSON
 	// object: vLLM's --default-chat-template-kwargs.
 	// +kubebuilder:validation:MaxLength=16384
-	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('(?s)^[[:space:]]*[{].*[}][[:space:]]*$')",message="must be a JSON object in quotes"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.matches('(?s)^[[:space:]]*[{].*[}][[:space:]]*$')",message="must be a JSON object in quotes"
 	Kwargs string `json:"kwargs,omitempty"`
 
 	// ContentFormat is how the template gets the content of messages: vLLM's
@@ -214,8 +214,8 @@ type DynamoSourceSpec struct {
 
 // HubSpec is a Hugging Face compatible hub, and how to ask it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.offline) || !self.offline || has(self.cacheDir) && self.cacheDir != ''",message="offline needs cacheDir"
-// +kubebuilder:validation:XValidation:rule="!has(self.tokenFile) || self.tokenFile == '' || !has(self.address) || !self.address.startsWith('http://') || self.address.matches('^http://(localhost|127[.][0-9.]+|[[]::1[]])(:[0-9]+)?(/|$)')",message="a token would be sent over http, for all to read; use https, or no token"
+// +kubebuilder:validation:XValidation:rule="!has(self.offline) || !self.offline || has(self.cacheDir) && self.cacheDir.size() > 0",message="offline needs cacheDir"
+// +kubebuilder:validation:XValidation:rule="!has(self.tokenFile) || self.tokenFile.size() == 0 || !has(self.address) || !self.address.startsWith('http://') || self.address.matches('^http://(localhost|127[.][0-9.]+|[[]::1[]])(:[0-9]+)?(/|$)')",message="a token would be sent over http, for all to read; use https, or no token"
 type HubSpec struct {
 	// Address is its base URL, https:// unless it is trusted otherwise.
 	// +default="https://huggingface.co"

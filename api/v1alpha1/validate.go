@@ -55,7 +55,17 @@ func (c *EndpointPickerConfig) problems() problems {
 	c.Server.check(&p, c.Spec.EventPlane.AsksWorkers())
 	c.Discovery.check(&p, "discovery")
 	c.Spec.check(&p, "spec")
+	c.checkBus(&p)
 	return p
+}
+
+// checkBus reports a picker that nobody tells where the events are. In a cluster a
+// policy may tell it later.
+func (c *EndpointPickerConfig) checkBus(p *problems) {
+	fromPolicy := c.Discovery.Kubernetes != nil && c.Discovery.Kubernetes.Pool != nil
+	if e := &c.Spec.EventPlane; e.NATS.URL == "" && !e.Disabled && !fromPolicy && c.Server.EmbeddedNATS == nil {
+		p.add("spec.eventPlane.nats.url", "required, such as nats://127.0.0.1:4222; for routing by load alone set eventPlane.disabled")
+	}
 }
 
 func header(p *problems, version, kind, want string) {
@@ -70,15 +80,20 @@ func header(p *problems, version, kind, want string) {
 // check takes whether recoveryAddress will be opened, too.
 func (s *ServerConfig) check(p *problems, recovery bool) {
 	used := map[string]string{}
-	for _, l := range []struct {
+	type listener struct {
 		path, addr string
 		opened     bool
-	}{
+	}
+	listeners := []listener{
 		{"server.extProcAddress", s.ExtProcAddress, true},
 		{"server.healthAddress", s.HealthAddress, true},
 		{"server.metricsAddress", s.MetricsAddress, true},
 		{"server.recoveryAddress", s.RecoveryAddress, recovery},
-	} {
+	}
+	if n := s.EmbeddedNATS; n != nil {
+		listeners = append(listeners, listener{"server.embeddedNATS.address", n.Address, true})
+	}
+	for _, l := range listeners {
 		if port, err := listenPort(l.addr); err != nil {
 			p.add(l.path, "%s", err)
 		} else if other := used[l.addr]; other != "" && port != 0 && l.opened {

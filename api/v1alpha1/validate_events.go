@@ -20,9 +20,6 @@ func (e *EventPlaneSpec) check(p *problems, path string) {
 	if e.SpeculationTTL != nil {
 		checkDuration(p, path+".speculationTTL", *e.SpeculationTTL, 0, time.Hour)
 	}
-	if e.NATS.URL == "" && !e.Disabled {
-		p.add(path+".nats.url", "required, such as nats://127.0.0.1:4222; for routing by load alone set eventPlane.disabled")
-	}
 	e.NATS.check(p, path+".nats")
 	if e.Disabled {
 		e.checkDisabled(p, path)

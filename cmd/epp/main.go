@@ -43,11 +43,14 @@ Everything is in one configuration file. A small one:
   apiVersion: routing.warmpath.dev/v1alpha1
   kind: EndpointPickerConfig
   discovery:
-    file: {path: workers.yaml}
+    kubernetes:
+      pool: {name: llm}       # or, without a cluster: file: {path: workers.yaml}
   spec:
     blockSize: 16
     eventPlane:
       nats: {url: "nats://127.0.0.1:4222"}
+
+In a cluster the Helm chart writes it, and a RoutingPolicy takes the place of spec.
 
 Check it first with: epp validate --config FILE
 All fields: docs/reference/config.md`,
@@ -68,7 +71,8 @@ All fields: docs/reference/config.md`,
 		Long: `Reads a configuration file and the list of workers that it names, and reports
 everything that is wrong with them, with file, line and field. Where the model's
 files are in a folder, the tokenizer and the chat template are loaded, too.
-Starts nothing, and asks nobody.
+Starts nothing, and asks nobody: with discovery.kubernetes it does not look into
+the cluster.
 Exits with 0 when all is well and with 1 when not.`,
 		Example: "  epp validate --config epp.yaml",
 		Args:    cobra.NoArgs,
@@ -80,7 +84,16 @@ Exits with 0 when all is well and with 1 when not.`,
 			return err
 		},
 	})
+	root.AddCommand(probeCommand())
 	return root
+}
+
+// inCluster says where a picker will look for its workers.
+func inCluster(k *v1alpha1.KubernetesDiscovery) string {
+	if k.Pool != nil {
+		return fmt.Sprintf("the workers are the ready pods of InferencePool %s", k.Pool.Name)
+	}
+	return fmt.Sprintf("the workers are the ready pods with %s", k.Selector.LabelSelector)
 }
 
 // validate checks a configuration file and the files that it names.
@@ -92,12 +105,15 @@ func validate(ctx context.Context, config string) (summary string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if err := app.CheckModel(ctx, &cfg.Spec); err != nil {
+		return "", fmt.Errorf("%s: spec.tokenizer.inProcess: %w", config, err)
+	}
+	if k := cfg.Discovery.Kubernetes; k != nil {
+		return fmt.Sprintf("%s is valid: %s", config, inCluster(k)), nil
+	}
 	pool, err := discovery.Load(cfg.Discovery.File.Path, fleet.RoleRules(cfg.Spec.Roles))
 	if err != nil {
 		return "", err
-	}
-	if err := app.CheckModel(ctx, &cfg.Spec); err != nil {
-		return "", fmt.Errorf("%s: spec.tokenizer.inProcess: %w", config, err)
 	}
 	return fmt.Sprintf("%s is valid: %d prefill, %d decode, %d aggregated workers are ready in %s", config,
 		pool.Count(fleet.Prefill), pool.Count(fleet.Decode), pool.Count(fleet.Aggregated), cfg.Discovery.File.Path), nil

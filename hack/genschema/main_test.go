@@ -34,6 +34,7 @@ func TestDefaultsAreTrue(t *testing.T) {
 	source.HuggingFace = &v1alpha1.HuggingFaceSourceSpec{}
 	source.Dynamo = &v1alpha1.DynamoSourceSpec{Hub: &v1alpha1.HubSpec{}}
 	c.Discovery.Kubernetes = &v1alpha1.KubernetesDiscovery{}
+	c.Server.EmbeddedNATS = &v1alpha1.EmbeddedNATS{}
 	c.Server.ExtProcTLS = &v1alpha1.TLSSpec{}
 	c.Default()
 	l := v1alpha1.WorkerList{Workers: []v1alpha1.WorkerSpec{{}}}

@@ -6,6 +6,7 @@ import (
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
+	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 // handoff turns the configured handoff into headers.
@@ -35,6 +36,26 @@ func handoff(spec *v1alpha1.HandoffSpec) extproc.Handoff {
 		h = append(h, extproc.HandoffHeader{Name: strings.ToLower(header.Name), Value: values[header.Value]})
 	}
 	return h
+}
+
+// pickOptions turns what the policy says of costs, splits and bounds into options
+// of decisions.
+func pickOptions(spec *v1alpha1.RoutingPolicySpec) pick.Options {
+	c := &spec.Cost
+	return pick.Options{
+		OverlapScoreCredit: *c.OverlapScoreCredit,
+		HostCacheHitWeight: *c.HostCacheHitWeight,
+		DiskCacheHitWeight: *c.DiskCacheHitWeight,
+		PrefillLoadScale:   *c.PrefillLoadScale,
+		Temperature:        *c.Temperature,
+		Split: map[v1alpha1.DisaggregationMode]pick.Split{
+			v1alpha1.DisaggregationWhenReady: pick.SplitWhenReady,
+			v1alpha1.DisaggregationRequired:  pick.SplitRequired,
+			v1alpha1.DisaggregationNever:     pick.SplitNever,
+		}[spec.Disaggregation.Mode],
+		MaxPrefillTokens: int(spec.Admission.ActivePrefillTokensThreshold),
+		MaxDecodeBlocks:  int(spec.Admission.ActiveDecodeBlocksThreshold),
+	}
 }
 
 func adapters(spec *v1alpha1.RoutingPolicySpec) map[string]bool {

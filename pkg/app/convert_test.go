@@ -10,6 +10,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 func TestHandoffConversion(t *testing.T) {
@@ -61,14 +62,15 @@ func TestEnginesOfAPool(t *testing.T) {
 }
 
 func TestGuessesNeedEvents(t *testing.T) {
-	ttl := &v1alpha1.Duration{Duration: 7}
+	ttl, nats := &v1alpha1.Duration{Duration: 7}, v1alpha1.NATSSpec{URL: "nats://nats:4222"}
 	for _, tc := range []struct {
 		plane v1alpha1.EventPlaneSpec
 		want  int64
 	}{
-		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 7},
-		{v1alpha1.EventPlaneSpec{}, 0},
-		{v1alpha1.EventPlaneSpec{Disabled: true, SpeculationTTL: ttl}, 0},
+		{v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}, 7},
+		{v1alpha1.EventPlaneSpec{NATS: nats}, 0},
+		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 0}, // waits for a policy that names a server
+		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, 0},
 	} {
 		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}); int64(got) != tc.want {
 			t.Errorf("%+v: guesses live %v", tc.plane, got)
@@ -101,6 +103,33 @@ func TestSecurityConversion(t *testing.T) {
 	} {
 		if got := security(&tc.spec); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%+v becomes %+v, want %+v", tc.spec, got, tc.want)
+		}
+	}
+}
+
+// Defaults of the API are the defaults of decisions, and every field arrives.
+func TestPickOptions(t *testing.T) {
+	var spec v1alpha1.RoutingPolicySpec
+	spec.Default()
+	if got := pickOptions(&spec); got != pick.DefaultOptions() {
+		t.Errorf("defaults: %+v, want %+v", got, pick.DefaultOptions())
+	}
+	spec.Cost = v1alpha1.CostSpec{
+		OverlapScoreCredit: new(0.1), HostCacheHitWeight: new(0.2), DiskCacheHitWeight: new(0.3), PrefillLoadScale: new(0.4), Temperature: new(0.5),
+	}
+	spec.Admission = v1alpha1.AdmissionSpec{ActivePrefillTokensThreshold: 6, ActiveDecodeBlocksThreshold: 7}
+	for mode, split := range map[v1alpha1.DisaggregationMode]pick.Split{
+		v1alpha1.DisaggregationWhenReady: pick.SplitWhenReady,
+		v1alpha1.DisaggregationRequired:  pick.SplitRequired,
+		v1alpha1.DisaggregationNever:     pick.SplitNever,
+	} {
+		spec.Disaggregation.Mode = mode
+		want := pick.Options{
+			OverlapScoreCredit: 0.1, HostCacheHitWeight: 0.2, DiskCacheHitWeight: 0.3, PrefillLoadScale: 0.4, Temperature: 0.5,
+			Split: split, MaxPrefillTokens: 6, MaxDecodeBlocks: 7,
+		}
+		if got := pickOptions(&spec); got != want {
+			t.Errorf("%s: %+v, want %+v", mode, got, want)
 		}
 	}
 }

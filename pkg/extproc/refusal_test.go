@@ -7,11 +7,14 @@ import (
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/load"
+	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 // openAIError is the shape of an error in OpenAI's API.
@@ -233,6 +236,50 @@ func TestNoEndpoint(t *testing.T) {
 	}
 }
 
+// What the options of decisions forbid is refused with a code of its own.
+func TestRefusedByPolicy(t *testing.T) {
+	for _, tc := range []struct {
+		name               string
+		workers            []fleet.Worker
+		options            func(*pick.Options)
+		status             int
+		kind, code, reason string
+	}{
+		{
+			"a split is required", decodePool(), func(o *pick.Options) { o.Split = pick.SplitRequired },
+			503, "service_unavailable", "no_prefill_worker", "no_prefill",
+		},
+		{
+			"all are busy", aggregatedPool(), func(o *pick.Options) { o.MaxPrefillTokens = 1 },
+			429, "rate_limit_exceeded", "all_workers_busy", "busy",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := startRig(t, tc.workers)
+			for _, w := range tc.workers { // somebody else's request
+				busy := l.load.Worker(w.Key)
+				l.load.Lock()
+				r := l.load.Reserve(load.Booking{PrefillTokens: 100, PrefillKey: w.Key, Prefill: busy, DecodeKey: w.Key, Decode: busy})
+				l.load.Unlock()
+				defer r.Release()
+			}
+			o := pick.DefaultOptions()
+			tc.options(&o)
+			l.picker.SetOptions(o)
+			e := l.open(t)
+			e.send(duplexModes.first(headersMsg("POST", completions, false)))
+			e.send(bodyMsg(prompt16, true))
+			checkImmediate(t, e.next(), tc.status, tc.kind, tc.code, "")
+			if err := e.finish(); err != nil {
+				t.Error(err)
+			}
+			if n := l.metric(t, "warmpath_undecided_total", "reason", tc.reason); n != 1 {
+				t.Errorf("counted %v times", n)
+			}
+		})
+	}
+}
+
 // TestProtocolErrors: a gateway that breaks the protocol gets a gRPC error, and
 // the next stream is served.
 func TestProtocolErrors(t *testing.T) {
@@ -318,7 +365,9 @@ func TestConfigIsChecked(t *testing.T) {
 		func(c *Config) { c.Handoff = Handoff{{"a", 0}} },
 		func(c *Config) { c.Handoff = Handoff{{"a", RequestID + 1}} },
 	} {
-		good := newRig(t, splitPool()).server.cfg
+		var good Config
+		newRig(t, splitPool(), func(c *Config) { good = *c })
+		good.Registerer = prometheus.NewRegistry()
 		change(&good)
 		if _, err := New(good); err == nil {
 			t.Errorf("change %d was accepted", i)

@@ -89,6 +89,28 @@ func newPublisher(cfg *Config, w *Watcher) *publisher {
 // replica publishes it or not. It is nil before the first time.
 func (w *Watcher) Conditions() []metav1.Condition { return w.publisher.status() }
 
+// Verdict is a condition that is true or false.
+type Verdict struct {
+	Value  float64 // 1 or 0
+	Reason string
+}
+
+// Verdicts returns the conditions that are known, by type. It is what
+// [Watcher.Conditions] returns, for those who do not speak Kubernetes.
+func (w *Watcher) Verdicts() map[string]Verdict {
+	known := map[string]Verdict{}
+	for _, c := range w.Conditions() {
+		switch c.Status {
+		case metav1.ConditionTrue:
+			known[c.Type] = Verdict{1, c.Reason}
+		case metav1.ConditionFalse:
+			known[c.Type] = Verdict{0, c.Reason}
+		case metav1.ConditionUnknown:
+		}
+	}
+	return known
+}
+
 // status returns the conditions that were found last, nil before the first time.
 func (p *publisher) status() []metav1.Condition {
 	if r := p.latest.Load(); r != nil {

@@ -2,7 +2,6 @@ package pick
 
 import (
 	"errors"
-	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -22,6 +21,10 @@ var (
 	ErrNoWorkers = errors.New("no ready worker in the pool can decode")
 	// ErrSubset: the gateway's subset hint leaves no worker that can decode.
 	ErrSubset = errors.New("no ready worker that can decode is in the subset the gateway asked for")
+	// ErrNoPrefill: the options require a split, and no prefill worker is ready.
+	ErrNoPrefill = errors.New("the policy requires a prefill worker, and none is ready")
+	// ErrBusy: all workers that could take the request are over a bound.
+	ErrBusy = errors.New("all workers are busy")
 )
 
 // Mode is how a decision splits a request.
@@ -40,13 +43,16 @@ const (
 	NoPrefillInSubset
 	// PromptLess: the request has no prompt, such as a GET of the list of models.
 	PromptLess
+	// SplitOff: the options ask not to split, so the decode worker computes the
+	// prompt.
+	SplitOff
 	// NumModes is the number of modes.
-	NumModes = 5
+	NumModes = 6
 )
 
 // String returns the mode as metrics and logs name it.
 func (m Mode) String() string {
-	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset", "no_prompt"}[m]
+	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset", "no_prompt", "split_off"}[m]
 }
 
 // Request is what a decision needs to know of a request.
@@ -100,6 +106,7 @@ type Picker struct {
 	guesses   *index.Speculation
 	load      *load.Table
 	blockSize int
+	options   atomic.Pointer[Options]
 	mu        sync.Mutex // orders changes of the pool
 	pool      atomic.Pointer[pool]
 }
@@ -111,10 +118,12 @@ type pool struct {
 	loads []*load.Worker
 }
 
-// New returns a picker with an empty pool. blockSize is tokens per KV block.
+// New returns a picker with an empty pool and DefaultOptions. blockSize is tokens
+// per KV block.
 func New(x *index.Index, guesses *index.Speculation, table *load.Table, blockSize int) *Picker {
 	p := &Picker{index: x, guesses: guesses, load: table, blockSize: blockSize}
 	p.pool.Store(&pool{Snapshot: &fleet.Snapshot{}})
+	p.SetOptions(DefaultOptions())
 	return p
 }
 
@@ -231,112 +240,4 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		Total:       len(req.Chains),
 		Reservation: reservation,
 	}, nil
-}
-
-// choice is the outcome of choose. decode < 0 means none.
-type choice struct {
-	decode, prefill int
-	mode            Mode
-	overlap         index.Depth // of prefill
-	best            int
-	outside         int // workers that could decode, but for the subset
-}
-
-func (c *choice) err() error {
-	if c.outside > 0 {
-		return ErrSubset
-	}
-	return ErrNoWorkers
-}
-
-// choose compares the best pair with the best aggregated worker. The caller
-// holds the load lock.
-func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) int, s *Scratch) choice {
-	var prefill, decode, aggregated least
-	c := choice{decode: -1}
-	prefillOutside := false
-	s.Candidates = s.Candidates[:0]
-	for i := range pool.Workers {
-		w := &pool.Workers[i]
-		inside := req.Subset.Has(w.Endpoint)
-		depth := s.match.Depth(pool.slots[i])
-		if w.Role != fleet.Decode {
-			c.best = max(c.best, depth.Total())
-		}
-		if !inside {
-			if w.Role == fleet.Prefill {
-				prefillOutside = true
-			} else {
-				c.outside++
-			}
-			continue
-		}
-		var t Terms
-		switch {
-		case req.PromptLess && w.Role == fleet.Prefill:
-			continue
-		case req.PromptLess:
-			t = decodeTerms(pool.loads[i].Figures, blocks)
-			t.Worker = i
-			decode.offer(t, random)
-		case w.Role == fleet.Prefill:
-			t = prefillTerms(pool.loads[i].Figures, depth, req.Tokens, p.blockSize)
-			t.Worker = i
-			prefill.offer(t, random)
-		case w.Role == fleet.Decode:
-			t = decodeTerms(pool.loads[i].Figures, blocks)
-			t.Worker = i
-			decode.offer(t, random)
-		default:
-			t = aggregatedTerms(pool.loads[i].Figures, depth, req.Tokens, blocks, p.blockSize)
-			t.Worker = i
-			aggregated.offer(t, random)
-		}
-		s.Candidates = append(s.Candidates, t)
-	}
-
-	pairCost := prefill.cost() + decode.cost()
-	switch {
-	case req.PromptLess && decode.n > 0:
-		c.decode, c.prefill, c.mode = decode.Worker, decode.Worker, PromptLess
-	case aggregated.n > 0 && (aggregated.cost() < pairCost || aggregated.cost() == pairCost && random(2) == 0):
-		c.decode, c.prefill, c.mode, c.overlap = aggregated.Worker, aggregated.Worker, OnAggregated, aggregated.Overlap
-	case decode.n > 0 && prefill.n > 0:
-		c.decode, c.prefill, c.mode, c.overlap = decode.Worker, prefill.Worker, Disaggregated, prefill.Overlap
-	case decode.n > 0:
-		c.decode, c.prefill, c.mode = decode.Worker, decode.Worker, NoPrefillReady
-		c.overlap = s.match.Depth(pool.slots[decode.Worker])
-		c.best = max(c.best, c.overlap.Total())
-		if prefillOutside {
-			c.mode = NoPrefillInSubset
-		}
-	}
-	return c
-}
-
-// least keeps the cheapest of the candidates offered, equal ones at random with
-// equal chances.
-type least struct {
-	Terms
-	n int // how many share the lowest cost
-}
-
-func (l *least) offer(t Terms, random func(int) int) {
-	switch {
-	case l.n == 0 || t.Cost < l.Cost:
-		l.Terms, l.n = t, 1
-	case t.Cost == l.Cost:
-		l.n++
-		if random(l.n) == 0 {
-			l.Terms = t
-		}
-	}
-}
-
-// cost is the lowest cost, or infinity without candidates.
-func (l *least) cost() float64 {
-	if l.n == 0 {
-		return math.Inf(1)
-	}
-	return l.Cost
 }

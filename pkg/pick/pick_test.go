@@ -330,8 +330,8 @@ func TestCandidates(t *testing.T) {
 	r.mustPick(t, pick.Request{Tokens: 64, Chains: chains, Subset: in("10.0.0.1", "10.0.0.2", "10.0.0.3")})
 	want := []pick.Terms{
 		{Worker: 0, Prefill: 4, Decode: 4, Cost: 8},
-		{Worker: 1, Decode: 4, Cost: 4},
-		{Worker: 2, Overlap: index.Depth{Device: 2}, Prefill: 4, Credit: 2, Cost: 2},
+		{Worker: 1, Decode: 4, Cost: 4, Side: fleet.Decode},
+		{Worker: 2, Overlap: index.Depth{Device: 2}, Prefill: 4, Credit: 2, Cost: 2, Side: fleet.Prefill},
 	}
 	if !slices.Equal(r.scratch.Candidates, want) {
 		t.Errorf("%+v, want %+v", r.scratch.Candidates, want)

@@ -34,62 +34,117 @@ type world struct {
 	busy   map[uint64]load.Figures
 	subset pick.Subset
 	tokens int
+
+	options pick.Options
 }
 
 func (w *world) inSubset(f fleet.Worker) bool {
 	return !w.subset.Present || slices.Contains(w.subset.Endpoints, f.Endpoint) || slices.Contains(w.subset.Addrs, f.Endpoint.Addr())
 }
 
-// prefillCost and decodeCost are dynamo.md 4.1 with Dynamo's default knobs.
+// prefillCost and decodeCost are dynamo.md 4.1.
 func (w *world) prefillCost(id uint64) float64 {
 	d := w.held[id]
 	raw := float64(w.busy[id].PrefillTokens+w.tokens) / blockSize
-	credit := 1.0*float64(d.Device) + 0.75*float64(d.Host) + 0.25*float64(d.Disk) + 0.25*float64(d.External)
-	return math.Max(0, raw-credit)
+	credit := w.options.OverlapScoreCredit*float64(d.Device) + w.options.HostCacheHitWeight*float64(d.Host) +
+		w.options.DiskCacheHitWeight*float64(d.Disk) + w.options.DiskCacheHitWeight*float64(d.External)
+	if w.options.OverlapScoreCredit == 0 {
+		credit = 0
+	}
+	return w.options.PrefillLoadScale * math.Max(0, raw-credit)
 }
 
 func (w *world) decodeCost(id uint64) float64 {
 	return float64(w.busy[id].DecodeBlocks) + math.Ceil(float64(w.tokens)/blockSize)
 }
 
-// options lists every way to serve the request: all pairs and all aggregated
-// workers, or decode workers alone when there is nothing else.
-func (w *world) options() (all []option, err error) {
-	err = pick.ErrNoWorkers
-	alone := pick.NoPrefillReady
-	for _, d := range w.pool {
-		if d.Role == fleet.Prefill {
-			if !w.inSubset(d) {
-				alone = pick.NoPrefillInSubset
-			}
+// mayPrefill and mayDecode say whether the bounds leave room.
+func (w *world) mayPrefill(id uint64) bool {
+	return w.options.MaxPrefillTokens == 0 || w.busy[id].PrefillTokens <= w.options.MaxPrefillTokens
+}
+
+func (w *world) mayDecode(id uint64) bool {
+	return w.options.MaxDecodeBlocks == 0 || w.busy[id].DecodeBlocks <= w.options.MaxDecodeBlocks
+}
+
+// ways lists every way to serve the request: all pairs and all workers that do
+// both, or decode workers alone when there is nothing else.
+func (w *world) ways() (all []option, err error) {
+	var prefill, decode, both, left []fleet.Worker // left: in the subset, whatever the bounds say
+	outside := map[fleet.Role]bool{}
+	busyPrefill := false
+	for _, f := range w.pool {
+		switch {
+		case !w.inSubset(f):
+			outside[f.Role] = true
+			continue
+		case f.Role == fleet.Prefill && w.options.Split == pick.SplitNever:
+			continue
+		case f.Role == fleet.Prefill && !w.mayPrefill(f.ID):
+			busyPrefill = true
+			continue
+		case f.Role == fleet.Prefill:
+			prefill = append(prefill, f)
 			continue
 		}
-		if !w.inSubset(d) {
-			err = pick.ErrSubset
-			continue
-		}
-		if d.Role == fleet.Aggregated {
-			all = append(all, option{d.ID, d.ID, pick.OnAggregated, w.prefillCost(d.ID) + w.decodeCost(d.ID)})
-			continue
-		}
-		for _, p := range w.pool {
-			if p.Role == fleet.Prefill && w.inSubset(p) {
-				all = append(all, option{p.ID, d.ID, pick.Disaggregated, w.prefillCost(p.ID) + w.decodeCost(d.ID)})
-			}
+		left = append(left, f)
+		switch {
+		case !w.mayDecode(f.ID):
+		case f.Role == fleet.Decode && w.options.Split != pick.SplitNever:
+			decode = append(decode, f)
+		case w.mayPrefill(f.ID) && w.options.Split != pick.SplitRequired:
+			both = append(both, f)
 		}
 	}
-	if len(all) > 0 {
+	for _, d := range decode {
+		for _, p := range prefill {
+			all = append(all, option{p.ID, d.ID, pick.Disaggregated, w.prefillCost(p.ID) + w.decodeCost(d.ID)})
+		}
+	}
+	for _, f := range both {
+		mode := pick.OnAggregated
+		if f.Role == fleet.Decode {
+			mode = pick.SplitOff
+		}
+		all = append(all, option{f.ID, f.ID, mode, w.prefillCost(f.ID) + w.decodeCost(f.ID)})
+	}
+	isAggregated := func(f fleet.Worker) bool { return f.Role == fleet.Aggregated }
+	switch {
+	case len(all) > 0:
 		return all, nil
-	}
-	for _, d := range w.pool {
-		if d.Role == fleet.Decode && w.inSubset(d) {
+	case busyPrefill:
+		return nil, pick.ErrBusy
+	case w.options.Split == pick.SplitRequired && (len(decode) > 0 || slices.ContainsFunc(w.pool, isAggregated)):
+		return nil, pick.ErrNoPrefill
+	case len(decode) > 0:
+		alone := pick.NoPrefillReady
+		if outside[fleet.Prefill] {
+			alone = pick.NoPrefillInSubset
+		}
+		for _, d := range decode {
 			all = append(all, option{d.ID, d.ID, alone, w.decodeCost(d.ID)})
 		}
-	}
-	if len(all) > 0 {
 		return all, nil
+	case len(left) > 0:
+		return nil, pick.ErrBusy
+	case outside[fleet.Decode] || outside[fleet.Aggregated]:
+		return nil, pick.ErrSubset
 	}
-	return nil, err
+	return nil, pick.ErrNoWorkers
+}
+
+func drawOptions(t *rapid.T) pick.Options {
+	o := pick.DefaultOptions()
+	if rapid.Bool().Draw(t, "default options") {
+		return o
+	}
+	weight := rapid.SampledFrom([]float64{0, 0.25, 0.5, 1})
+	o.OverlapScoreCredit, o.HostCacheHitWeight, o.DiskCacheHitWeight = weight.Draw(t, "credit"), weight.Draw(t, "host"), weight.Draw(t, "disk")
+	o.PrefillLoadScale = rapid.SampledFrom([]float64{0, 0.5, 1, 4}).Draw(t, "scale")
+	o.Split = rapid.SampledFrom([]pick.Split{pick.SplitWhenReady, pick.SplitRequired, pick.SplitNever}).Draw(t, "split")
+	o.MaxPrefillTokens = rapid.IntRange(0, 1).Draw(t, "prefill bound") * blockSize
+	o.MaxDecodeBlocks = rapid.IntRange(0, 2).Draw(t, "decode bound")
+	return o
 }
 
 func drawWorld(t *rapid.T, r *rig, contents []block.Hash) *world {
@@ -153,7 +208,9 @@ func TestPickEqualsTwin(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		options, wantErr := w.options()
+		w.options = drawOptions(t)
+		r.picker.SetOptions(w.options)
+		options, wantErr := w.ways()
 		d, err := r.pick(pick.Request{Tokens: w.tokens, Chains: chains, Subset: w.subset})
 		if !errors.Is(err, wantErr) {
 			t.Fatalf("decision %+v, %v; want %v", d, err, wantErr)
@@ -170,7 +227,7 @@ func TestPickEqualsTwin(t *testing.T) {
 		}
 		best := 0
 		for _, f := range w.pool {
-			if f.Role != fleet.Decode || f.ID == d.Prefill.ID {
+			if f.Role != fleet.Decode || f.ID == d.Prefill.ID || w.options.Split == pick.SplitNever {
 				best = max(best, w.held[f.ID].Total())
 			}
 		}

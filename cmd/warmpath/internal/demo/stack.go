@@ -12,11 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/internal/cachedir"
 	"github.com/warmpath/warmpath/pkg/app"
+	"github.com/warmpath/warmpath/pkg/eventplane/embedded"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/gateway"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
@@ -46,7 +45,7 @@ var timing = simengine.Timing{
 // stack is all parts of the demo.
 type stack struct {
 	dir     string
-	bus     *server.Server
+	bus     *embedded.Server
 	picker  *app.App
 	front   front
 	running context.Context //nolint:containedctx // the life of all parts, which outlive the caller's context until close
@@ -79,10 +78,10 @@ func newStack(ctx context.Context, cfg *Config) (_ *stack, err error) {
 	if s.dir, err = os.MkdirTemp("", "warmpath-demo-"); err != nil {
 		return nil, err
 	}
-	if s.bus, err = startNATS(); err != nil {
+	if s.bus, err = embedded.Start("127.0.0.1:0"); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(cfg.Progress, "NATS        %s\n", s.bus.ClientURL())
+	fmt.Fprintf(cfg.Progress, "NATS        %s\n", s.bus.URL())
 	roles := []fleet.Role{fleet.Prefill, fleet.Prefill, fleet.Decode, fleet.Decode}
 	if cfg.SplitAt > 0 {
 		roles = []fleet.Role{fleet.Aggregated, fleet.Aggregated, fleet.Aggregated, fleet.Aggregated}
@@ -99,19 +98,6 @@ func newStack(ctx context.Context, cfg *Config) (_ *stack, err error) {
 	}
 	fmt.Fprintf(cfg.Progress, "gateway     %s on %s\n\n", cfg.Gateway, s.url())
 	return s, nil
-}
-
-func startNATS() (*server.Server, error) {
-	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	if err != nil {
-		return nil, fmt.Errorf("start NATS: %w", err)
-	}
-	bus.Start()
-	if !bus.ReadyForConnections(10 * time.Second) {
-		bus.Shutdown()
-		return nil, errors.New("start NATS: not ready after 10 s")
-	}
-	return bus, nil
 }
 
 // run starts a part that must not end before close.
@@ -145,7 +131,7 @@ func (s *stack) deploy(roles []fleet.Role, progress io.Writer) error {
 		ctx, stop := context.WithCancel(s.running)
 		engine, err := simengine.New(simengine.Config{
 			Name: name, Role: role, Model: model, BlockSize: blockSize, Blocks: cacheBlocks[role],
-			NATSURL: s.bus.ClientURL(), Namespace: namespace, Generation: dynamo.Gen14, Timing: timing,
+			NATSURL: s.bus.URL(), Namespace: namespace, Generation: dynamo.Gen14, Timing: timing,
 		})
 		if err != nil {
 			stop()
@@ -188,7 +174,7 @@ discovery: {file: {path: workers.yaml}}
 spec:
   blockSize: %d
   eventPlane: {nats: {url: %q, namespace: %s}}
-`, v1alpha1.APIVersion, v1alpha1.KindEndpointPickerConfig, blockSize, s.bus.ClientURL(), namespace)
+`, v1alpha1.APIVersion, v1alpha1.KindEndpointPickerConfig, blockSize, s.bus.URL(), namespace)
 	path := filepath.Join(s.dir, "epp.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return err
@@ -267,8 +253,7 @@ func (s *stack) close() error {
 	s.cancel()
 	s.wg.Wait()
 	if s.bus != nil {
-		s.bus.Shutdown()
-		s.bus.WaitForShutdown()
+		s.bus.Close()
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
 }

@@ -1,0 +1,90 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// rights are all that a picker may do, in the namespace of its pool: verbs by
+// resource (and the name it is bound to). Add to it only what the picker cannot do
+// without, and say in docs/install.md what for.
+var rights = map[string]string{
+	"pods":                             "get list watch",
+	"dynamoworkermetadatas.nvidia.com": "get list watch",
+	"inferencepools.inference.networking.k8s.io": "get list watch",
+	"services":                                    "get",
+	"routingpolicies.routing.warmpath.dev":        "get list watch",
+	"routingpolicies/status.routing.warmpath.dev": "get patch update",
+	"events":                     "create patch",
+	"events.events.k8s.io":       "create patch",
+	"leases.coordination.k8s.io": "create",
+	"leases.coordination.k8s.io llm-router-warmpath": "get update",
+}
+
+func TestRights(t *testing.T) {
+	all := objects(t, render(t))
+	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding"} {
+		if n := len(ofKind(all, kind)); n > 0 {
+			t.Errorf("%d objects of kind %s", n, kind)
+		}
+	}
+	roles := ofKind(all, "Role")
+	if len(roles) != 1 {
+		t.Fatalf("%d Roles", len(roles))
+	}
+	if diff := cmp.Diff(rights, rightsOf(roles[0])); diff != "" {
+		t.Errorf("the Role differs from the table (-want +got):\n%s", diff)
+	}
+	binding := ofKind(all, "RoleBinding")[0]
+	subject := list(binding["subjects"])[0]
+	account := ofKind(all, "ServiceAccount")[0]
+	if text(binding, "roleRef", "name") != text(roles[0], "metadata", "name") || text(subject, "name") != text(account, "metadata", "name") {
+		t.Errorf("the binding binds %v to %v", binding["roleRef"], subject)
+	}
+	if got := podOf(t, all, "Deployment", "epp").spec["serviceAccountName"]; got != subject["name"] {
+		t.Errorf("the pods run as %v", got)
+	}
+}
+
+// TestRightsWithoutPool checks that a picker of a label selector may do even less.
+func TestRightsWithoutPool(t *testing.T) {
+	role := ofKind(objects(t, render(t, "-f", examples(t)["standalone-envoy"])), "Role")[0]
+	want := map[string]string{"pods": rights["pods"], "dynamoworkermetadatas.nvidia.com": rights["dynamoworkermetadatas.nvidia.com"]}
+	if diff := cmp.Diff(want, rightsOf(role)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// rightsOf is a Role as a table.
+func rightsOf(role object) map[string]string {
+	table := map[string]string{}
+	for _, rule := range list(role["rules"]) {
+		verbs := texts(rule["verbs"])
+		slices.Sort(verbs)
+		names := texts(rule["resourceNames"])
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range texts(rule["apiGroups"]) {
+			for _, resource := range texts(rule["resources"]) {
+				for _, name := range names {
+					key := strings.TrimSuffix(resource+"."+group, ".")
+					table[strings.TrimSpace(key+" "+name)] = strings.Join(verbs, " ")
+				}
+			}
+		}
+	}
+	return table
+}
+
+func texts(v any) []string {
+	items, _ := v.([]any)
+	var all []string
+	for _, i := range items {
+		all = append(all, i.(string))
+	}
+	return all
+}
