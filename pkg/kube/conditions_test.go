@@ -310,6 +310,13 @@ func TestConditions(t *testing.T) {
 			says: []string{"600 blocks", "1000 prompt blocks", "tokenizer", "cacheSalt", "adapters"}, ready: "NoHits", up: no,
 		},
 		{
+			name: "too early to expect a hit", change: func(s *scene) {
+				s.window = window{}
+				s.window.add(epoch, Observation{})
+				s.window.add(epoch.Add(windowLength/2), counts(100, 100, 1000, 0, 0, 50))
+			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", says: []string{"0.0%", "last 3 minutes"}, ready: "Ready", up: yes,
+		},
+		{
 			name: "too few blocks to expect a hit", change: func(s *scene) { s.traffic(counts(30, 30, 200, 0, 0, 50)) },
 			kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", says: []string{"0.0%"}, ready: "Ready", up: yes,
 		},
