@@ -292,6 +292,12 @@ func TestConditions(t *testing.T) {
 			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", ready: "Ready", up: yes,
 		},
 		{
+			name: "aggregated workers prefill, too", change: func(s *scene) {
+				s.view.Snapshot = poolOf(t, 1, 1, 1)
+				s.obs.IndexedBlocks = [3]int{fleet.Decode: 600, fleet.Aggregated: 1}
+			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", ready: "Ready", up: yes,
+		},
+		{
 			name: "decode workers alone prefill, too", change: func(s *scene) {
 				s.view.Snapshot = poolOf(t, 0, 3, 0)
 				s.obs.IndexedBlocks = [3]int{fleet.Decode: 600}
