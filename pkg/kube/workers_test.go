@@ -231,14 +231,14 @@ func TestWorkersCarryWhatTheySay(t *testing.T) {
 	got := populate(testTarget(8000), []*corev1.Pod{one}, metadata, testRules()).workers
 	want := []fleet.Worker{{
 		Key: fleet.Key{ID: 1186445869714687}, Name: "worker-0", Endpoint: netip.MustParseAddrPort("10.0.0.1:8000"),
-		Recovery: "127.0.0.1:39593/43710f49c0cff/worker_kv_indexer_query_dp0", Advertised: metadata["worker-0"].said.Advertised,
+		Recovery: "127.0.0.1:39593/43710f49c0cff/worker_kv_indexer_query_dp0", Says: fleet.Say(metadata["worker-0"].said.Advertised),
 	}}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	one.UID = "another" // the pod came back; what is there is of the one before
 	got = populate(testTarget(8000), []*corev1.Pod{one}, metadata, testRules()).workers
-	if len(got) != 1 || got[0].Recovery != "" || got[0].Advertised != (fleet.Advertised{}) {
+	if len(got) != 1 || got[0].Recovery != "" || got[0].Says != (fleet.Says{}) {
 		t.Errorf("an older pod's metadata counts: %+v", got)
 	}
 }
