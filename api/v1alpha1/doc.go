@@ -12,6 +12,10 @@
 // them, and by controller-gen, which writes the CRD. A test there compares them
 // with what Default fills in.
 //
+// A field is optional unless it says "+required": controller-gen would require those
+// with omitzero alone.
+//
 // +kubebuilder:object:generate=true
+// +kubebuilder:validation:Optional
 // +groupName=routing.warmpath.dev
 package v1alpha1

@@ -161,8 +161,8 @@ type NATSSpec struct {
 	// commas. Required unless the event plane is disabled. Without user, password
 	// or token: those come from files.
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.split(',').all(u, u.matches('^ *(nats|tls|ws|wss)://[^/@?#[:space:]]+(/[^@?#[:space:]]*)? *$'))",message="every URL must be nats://, tls://, ws:// or wss:// and a host, without user, password, query or fragment; secrets come from files"
-	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.split(',').all(u, u.matches('^ *wss?://')) || self.split(',').all(u, !u.matches('^ *wss?://'))",message="use ws and wss for all URLs, or for none"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.matches('^( *(nats|tls|wss?)://[^/@?#,[:space:]]+(/[^@?#,[:space:]]*)? *(,|$))+$') && !self.endsWith(',')",message="every URL must be nats://, tls://, ws:// or wss:// and a host, without user, password, query or fragment; secrets come from files"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('(^|,) *wss?://') || !self.matches('(^|,) *(nats|tls)://')",message="use ws and wss for all URLs, or for none"
 	URL string `json:"url,omitempty"`
 
 	// Namespace is Dynamo's base namespace, without the hash that the operator

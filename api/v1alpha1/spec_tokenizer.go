@@ -60,7 +60,7 @@ type ChatTemplateSpec struct {
 	// Kwargs are chat_template_kwargs for requests that do not set them, as a JSON
 	// object: vLLM's --default-chat-template-kwargs.
 	// +kubebuilder:validation:MaxLength=16384
-	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.matches('^[[:space:]]*[{](.|\n)*[}][[:space:]]*$')",message="must be a JSON object in quotes"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.matches('(?s)^[[:space:]]*[{].*[}][[:space:]]*$')",message="must be a JSON object in quotes"
 	Kwargs string `json:"kwargs,omitempty"`
 
 	// ContentFormat is how the template gets the content of messages: vLLM's

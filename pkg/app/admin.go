@@ -51,20 +51,21 @@ type indexedWorker struct {
 // which (on device).
 func (a *App) debugIndex(w http.ResponseWriter, r *http.Request) {
 	withChains, _ := strconv.ParseBool(r.URL.Query().Get("chains"))
-	keys := a.index.Workers()
+	index := a.current.Load().events.index
+	keys := index.Workers()
 	slices.SortFunc(keys, fleet.Key.Compare)
-	pool := a.picker.Fleet()
+	pool := a.fleet()
 	all := make([]indexedWorker, 0, len(keys))
 	for _, k := range keys {
 		one := indexedWorker{ID: strconv.FormatUint(k.ID, 10), Rank: k.Rank, Blocks: map[string]int{}}
 		if i, ok := pool.Index(k); ok {
 			one.Name, one.Role = pool.Workers[i].Name, pool.Workers[i].Role.String()
 		}
-		for t, n := range a.index.Held(k) {
+		for t, n := range index.Held(k) {
 			one.Blocks[kvevent.Tier(t).String()] = n
 		}
 		if withChains {
-			for _, c := range a.index.Chains(k, kvevent.Device) {
+			for _, c := range index.Chains(k, kvevent.Device) {
 				one.Chains = append(one.Chains, strconv.FormatUint(uint64(c), 10))
 			}
 			slices.Sort(one.Chains)

@@ -16,9 +16,9 @@ func (a announcer) Placed(p extproc.Placement) extproc.Announcement {
 
 // announcer is nil, not an interface that holds nothing, when other routers are to
 // be told nothing: then no request pays for it.
-func (a *App) announcer(replicaSync bool) extproc.Announcer {
-	if a.plane == nil || !replicaSync {
+func (e *events) announcer(replicaSync bool) extproc.Announcer {
+	if e.plane == nil || !replicaSync {
 		return nil
 	}
-	return announcer{a.plane}
+	return announcer{e.plane}
 }

@@ -163,15 +163,15 @@ func TestNoReplicaSync(t *testing.T) {
 	ns := startNATS(t, 0)
 	a, _, _ := build(t, "tokenizer: {disabled: true}\neventPlane: {nats: {url: \""+ns.ClientURL()+"\"}}", prefillA)
 	defer a.Close()
-	if an := a.plane.Announce(&eventplane.Placement{}); an != nil {
+	if an := a.current.Load().events.plane.Announce(&eventplane.Placement{}); an != nil {
 		t.Error("the plane takes an announcement")
 	}
-	if got := a.announcer(false); got != nil {
+	if got := a.current.Load().events.announcer(false); got != nil {
 		t.Errorf("an announcer %v", got)
 	}
 	off, _, _ := build(t, noEvents, prefillA)
 	defer off.Close()
-	if got := off.announcer(true); got != nil {
+	if got := off.current.Load().events.announcer(true); got != nil {
 		t.Errorf("an announcer %v without an event plane", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,75 +15,90 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
-	"github.com/warmpath/warmpath/pkg/block"
-	"github.com/warmpath/warmpath/pkg/discovery"
-	"github.com/warmpath/warmpath/pkg/eventplane"
+	"github.com/warmpath/warmpath/pkg/eventplane/embedded"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/kube"
 	"github.com/warmpath/warmpath/pkg/load"
-	"github.com/warmpath/warmpath/pkg/pick"
-	"github.com/warmpath/warmpath/pkg/recovery"
 	"github.com/warmpath/warmpath/pkg/telemetry"
 )
 
-// App is one picker process.
+// App is one picker process. What a policy decides is in its current generation,
+// which [App.Apply] replaces; all else is as long as the process.
 type App struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
-	started  time.Time
+	server   v1alpha1.ServerConfig
+	grace    time.Duration // planeGrace
 
-	index   *index.Index
-	guesses *index.Speculation
-	load    *load.Table
-	engines *load.Engines
-	picker  *pick.Picker
-
-	workers       *discovery.File
-	plane         *eventplane.Plane // nil when events are disabled
-	planeWasReady atomic.Bool
-	recoverer     *recoverer    // nil when workers are not asked
-	tokenizer     *promptTokens // nil when turned off
-	extproc       *extproc.Server
-	admin         *http.Server
+	extproc  *extproc.Server
+	admin    *http.Server
+	load     *load.Table
+	recovery answers // of workers
+	source   source
+	where    string           // source looks for workers
+	cluster  *kube.Watcher    // source, where workers are in a cluster; else nil
+	bus      *embedded.Server // nil unless configured
+	life     *life
+	totals   totals
 
 	streams, health, metrics net.Listener
-	answers                  net.Listener // of workers, nil when they are not asked
 
-	handoff      extproc.Handoff
+	current  atomic.Pointer[generation]
+	applying chan struct{} // holds one: who applies a spec
+
+	// pool is what source published last, nil before it did.
+	pool atomic.Pointer[fleet.Snapshot]
+
+	pooling      sync.Mutex    // orders changes of the pool, and guards all below
+	generations  []*generation // that hear of them: the current one, the next, and those in which requests still are
 	handoffNoted bool
 	prefill      prefillState
 }
 
 // New builds a picker and opens its listeners. cfg must be defaulted and valid,
 // as v1alpha1.Load returns it.
-func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
-	spec := &cfg.Spec
-	if cfg.Discovery.File == nil {
-		return nil, errors.New("discovery.kubernetes is not built yet")
-	}
+func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err error) {
 	a := &App{
 		log:      log,
 		registry: telemetry.NewRegistry(),
-		started:  time.Now(),
-		guesses:  index.NewSpeculation(guessTTL(spec)),
+		server:   cfg.Server,
+		grace:    planeGrace,
 		load:     load.NewTable(),
-		engines:  load.NewEngines(),
-		handoff:  handoff(&spec.Handoff),
+		life:     newLife(),
+		applying: make(chan struct{}, 1),
 	}
-	var err error
-	if a.index, err = index.NewBounded(index.Config{MaxBytes: cfg.Server.MaxIndexBytes}); err != nil {
+	defer func() {
+		if err != nil {
+			a.Close()
+		}
+	}()
+	if err := a.serveNATS(cfg); err != nil {
 		return nil, err
 	}
-	a.picker = pick.New(a.index, a.guesses, a.load, spec.BlockSize)
-	a.picker.SetOptions(pickOptions(spec))
-	a.workers = &discovery.File{
-		Path:    cfg.Discovery.File.Path,
-		Roles:   fleet.RoleRules(spec.Roles),
-		Publish: a.setFleet,
-		Log:     log,
+	if a.source, a.where, err = newSource(cfg, a); err != nil {
+		return nil, err
 	}
-	if err := a.buildEdges(cfg); err != nil {
+	first, err := newGeneration(a, &cfg.Spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	a.join(first)
+	a.current.Store(first)
+	encrypt, err := serverTLS(cfg.Server.ExtProcTLS, log)
+	if err != nil {
+		return nil, err
+	}
+	a.extproc, err = extproc.New(extproc.Config{
+		Routing:      first.routing(),
+		MaxBodyBytes: int(cfg.Server.MaxBodyBytes),
+		DrainTimeout: cfg.Server.DrainTimeout.Duration,
+		TLS:          encrypt,
+		Ready:        a.ready,
+		Log:          log,
+		Registerer:   a.registry,
+	})
+	if err != nil {
 		return nil, err
 	}
 	a.registry.MustRegister((*collector)(a))
@@ -92,89 +108,41 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
 	return a, nil
 }
 
+// serveNATS starts the NATS server of a trial. The spec hears it, unless it names
+// another.
+func (a *App) serveNATS(cfg *v1alpha1.EndpointPickerConfig) (err error) {
+	if cfg.Server.EmbeddedNATS == nil {
+		return nil
+	}
+	if a.bus, err = embedded.Start(cfg.Server.EmbeddedNATS.Address); err != nil {
+		return fmt.Errorf("server.embeddedNATS: %w", err)
+	}
+	a.log.Info("serving NATS, for trials only: it has no passwords, and no other replica shares it", "url", a.bus.URL())
+	if url := &cfg.Spec.EventPlane.NATS.URL; *url == "" {
+		*url = a.bus.URL()
+	}
+	return nil
+}
+
 // guessTTL is how long decisions are remembered. Without events nothing would
 // ever confirm a guess, so nothing is guessed.
 func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
-	if spec.EventPlane.Disabled || spec.EventPlane.SpeculationTTL == nil {
+	if !hears(spec) || spec.EventPlane.SpeculationTTL == nil {
 		return 0
 	}
 	return spec.EventPlane.SpeculationTTL.Duration
 }
 
-func (a *App) buildEdges(cfg *v1alpha1.EndpointPickerConfig) error {
-	spec := &cfg.Spec
-	var err error
-	var asks eventplane.Recoverer // stays nil, not a nil *recoverer
-	if spec.EventPlane.AsksWorkers() {
-		if a.recoverer, err = newRecoverer(cfg, a.picker, recovery.Config{Log: a.log}); err != nil {
-			return err
-		}
-		asks = a.recoverer
-	}
-	if !spec.EventPlane.Disabled {
-		a.plane, err = eventplane.New(eventplane.Config{
-			URL:         spec.EventPlane.NATS.URL,
-			Namespace:   spec.EventPlane.NATS.Namespace,
-			Name:        spec.EventPlane.NATS.Name,
-			Security:    security(&spec.EventPlane.NATS),
-			Index:       a.index,
-			Known:       a.known,
-			Lost:        a.picker.Forget,
-			Drop:        a.drop,
-			Restarted:   a.engines.Drop,
-			Loads:       a.engines,
-			ReplicaSync: spec.EventPlane.ReplicaSync,
-			Recover:     asks,
-			JetStream:   jetStream(&spec.EventPlane.JetStream),
-			WarmUp:      warmUp(&spec.EventPlane.WarmUp),
-			Log:         a.log,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	layout := block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle}
-	if a.tokenizer, err = newPromptTokens(spec, layout, a.picker, a.log); err != nil {
-		return err
-	}
-	var tokens extproc.Tokenizer // stays nil, not a nil *promptTokens
-	if a.tokenizer != nil {
-		tokens = a.tokenizer
-	}
-	a.extproc, err = extproc.New(extproc.Config{
-		Picker:       a.picker,
-		Layout:       layout,
-		Tokenizer:    tokens,
-		DecodeTexts:  spec.Tokenizer.InProcess.Enabled(),
-		Adapters:     adapters(spec),
-		IgnoreSalt:   spec.CacheSalt == v1alpha1.CacheSaltIgnore,
-		Handoff:      a.handoff,
-		Announcer:    a.announcer(spec.EventPlane.ReplicaSync),
-		MaxBodyBytes: int(cfg.Server.MaxBodyBytes),
-		DrainTimeout: cfg.Server.DrainTimeout.Duration,
-		Ready:        a.ready,
-		Log:          a.log,
-		Registerer:   a.registry,
-	})
-	return err
-}
-
 func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {
-	type listener struct {
+	for _, l := range []struct {
 		what, address string
 		to            *net.Listener
-	}
-	listeners := []listener{
+	}{
 		{"extProcAddress", cfg.ExtProcAddress, &a.streams},
 		{"healthAddress", cfg.HealthAddress, &a.health},
 		{"metricsAddress", cfg.MetricsAddress, &a.metrics},
-	}
-	if a.recoverer != nil {
-		listeners = append(listeners, listener{"recoveryAddress", cfg.RecoveryAddress, &a.answers})
-	}
-	for _, l := range listeners {
+	} {
 		if *l.to, err = net.Listen("tcp", l.address); err != nil {
-			a.Close()
 			return fmt.Errorf("server.%s: %w", l.what, err)
 		}
 	}
@@ -184,10 +152,13 @@ func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {
 
 // Close gives up the listeners of an app that is not going to run.
 func (a *App) Close() {
-	for _, l := range []net.Listener{a.streams, a.health, a.metrics, a.answers} {
+	for _, l := range []net.Listener{a.streams, a.health, a.metrics, a.recovery.listener} {
 		if l != nil {
 			l.Close()
 		}
+	}
+	if a.bus != nil {
+		a.bus.Close()
 	}
 }
 
@@ -211,6 +182,9 @@ func (a *App) Run(ctx context.Context) error {
 	rest, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, rest := errgroup.WithContext(rest)
+	if err := a.startFirst(rest); err != nil {
+		return err
+	}
 	serving, cut := context.WithCancel(ctx)
 	defer cut()
 	context.AfterFunc(rest, cut) // a part that fails ends the serving too
@@ -219,16 +193,9 @@ func (a *App) Run(ctx context.Context) error {
 		defer stop()
 		return a.extproc.Run(serving, a.streams, a.health)
 	})
-	group.Go(func() error { return a.workers.Run(rest) })
-	if a.plane != nil {
-		group.Go(func() error { return a.plane.Run(rest) })
-	}
-	if a.recoverer != nil {
-		group.Go(func() error { return a.recoverer.Serve(rest, a.answers) })
-	}
-	if a.tokenizer != nil && a.tokenizer.inProcess != nil {
-		group.Go(func() error { return a.tokenizer.inProcess.run(rest) })
-	}
+	group.Go(func() error { return a.source.Run(rest) })
+	group.Go(func() error { return a.life.watch(rest) })
+	group.Go(func() error { return a.life.wait(rest) })
 	group.Go(func() error {
 		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve metrics: %w", err)
@@ -240,11 +207,26 @@ func (a *App) Run(ctx context.Context) error {
 		return a.admin.Close()
 	})
 	err := group.Wait()
-	if a.tokenizer != nil {
-		a.tokenizer.Close() // its idle connections would outlive us
+	if a.bus != nil {
+		a.bus.Close()
 	}
 	a.log.Info("stopped")
 	return err
+}
+
+// startFirst starts the parts of the first generation. All parts end with ctx.
+func (a *App) startFirst(ctx context.Context) error {
+	a.applying <- struct{}{} // there may be another one any moment
+	defer func() { <-a.applying }()
+	a.life.begin(ctx)
+	parts := a.current.Load().parts()
+	if err := a.start(parts); err != nil { //nolint:contextcheck // it has just become the one of all parts
+		return err
+	}
+	for _, p := range parts {
+		p.use(a.life)
+	}
+	return nil
 }
 
 // Ready says what is missing before requests are welcome, nil when nothing is.
@@ -252,15 +234,13 @@ func (a *App) Ready() error { return a.ready() }
 
 // EventsReceived is the number of KV events that were read from NATS.
 func (a *App) EventsReceived() uint64 {
-	if a.plane == nil {
-		return 0
-	}
-	return a.plane.Stats().Decode.Events
+	events, _ := a.totals.events()
+	return events
 }
 
 // Listed is the number of ranks of a worker in the pool.
 func (a *App) Listed(name string) (n int) {
-	for _, w := range a.picker.Fleet().Workers {
+	for _, w := range a.fleet().Workers {
 		if w.Name == name {
 			n++
 		}

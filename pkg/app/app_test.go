@@ -326,7 +326,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestNATSComesLater(t *testing.T) {
 	port := freePort(t)
 	a, dir, log := build(t, fmt.Sprintf("eventPlane: {nats: {url: \"nats://127.0.0.1:%d\"}}", port), prefillA+prefillB+decodeA)
-	a.started = time.Now().Add(time.Hour) // the grace must not end in the test
+	a.current.Load().events.started = time.Now().Add(time.Hour) // the grace must not end in the test
 	r := run(t, a, dir, log)
 	r.waitMetric(t, `warmpath_pool_workers{role="Prefill"}`, 2)
 	want := "not ready:\nevent plane: not connected yet\n"
@@ -374,7 +374,7 @@ func TestNATSComesLater(t *testing.T) {
 // TestGrace: NATS that stays away does not keep a picker from serving for good.
 func TestGrace(t *testing.T) {
 	a, dir, log := build(t, fmt.Sprintf("eventPlane: {nats: {url: \"nats://127.0.0.1:%d\"}}", freePort(t)), aggregated)
-	a.started = time.Now().Add(-planeGrace)
+	a.current.Load().events.started = time.Now().Add(-planeGrace)
 	r := run(t, a, dir, log)
 	r.waitReady(t)
 	r.eventually(t, "the log says what is missing", func() bool { return r.log.count("the event plane is not reachable yet") == 1 })
@@ -427,6 +427,27 @@ func TestRunEndsWhenAPartFails(t *testing.T) {
 	err := a.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "workers.yaml") || !strings.Contains(err.Error(), "WorkerList") {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// TestRunEndsWhenTheEventPlaneFails: an address that is none shows at the start only.
+func TestRunEndsWhenTheEventPlaneFails(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	_, config := files(t, noEvents, aggregated)
+	cfg, err := v1alpha1.Load(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Spec.EventPlane.Disabled, cfg.Spec.EventPlane.NATS.URL = false, "nats://127.0.0.1:port"
+	a, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "eventplane: connect to NATS") {
+		t.Errorf("Run: %v", err)
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -62,14 +62,15 @@ func TestEnginesOfAPool(t *testing.T) {
 }
 
 func TestGuessesNeedEvents(t *testing.T) {
-	ttl := &v1alpha1.Duration{Duration: 7}
+	ttl, nats := &v1alpha1.Duration{Duration: 7}, v1alpha1.NATSSpec{URL: "nats://nats:4222"}
 	for _, tc := range []struct {
 		plane v1alpha1.EventPlaneSpec
 		want  int64
 	}{
-		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 7},
-		{v1alpha1.EventPlaneSpec{}, 0},
-		{v1alpha1.EventPlaneSpec{Disabled: true, SpeculationTTL: ttl}, 0},
+		{v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}, 7},
+		{v1alpha1.EventPlaneSpec{NATS: nats}, 0},
+		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 0}, // waits for a policy that names a server
+		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, 0},
 	} {
 		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}); int64(got) != tc.want {
 			t.Errorf("%+v: guesses live %v", tc.plane, got)

@@ -176,3 +176,10 @@ func (p *inProcess) ready() error {
 	}
 	return fmt.Errorf("tokenizer: %s", p.waiting)
 }
+
+// waitsFor is what is being waited for, empty for nothing.
+func (p *inProcess) waitsFor() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
+}

@@ -25,8 +25,23 @@ var (
 
 var origins = [...]string{originCanned: "canned", originLive: "live"}
 
-// collect shows the counts.
-func (p *inProcess) collect(gauge emitGauge, counter emitCounter) {
+// gauges shows what is so now.
+func (p *inProcess) gauges(gauge emitGauge) {
+	m := p.current.Load()
+	if m == nil {
+		return
+	}
+	gauge(descModel, 1, m.source, m.revision)
+	for _, s := range m.gate.Status() {
+		gauge(descShape, 1, s.Shape.String(), s.State.String())
+	}
+	memo := m.encoder.Stats()
+	gauge(descMemoBytes, float64(memo.Bytes))
+	gauge(descMemoNodes, float64(memo.Nodes))
+}
+
+// counters tells what happened since the part was made.
+func (p *inProcess) counters(counter emitCounter) {
 	for reason, n := range p.refused.all() {
 		counter(descFallbacks, n, reason)
 	}
@@ -43,13 +58,7 @@ func (p *inProcess) collect(gauge emitGauge, counter emitCounter) {
 	if m == nil {
 		return
 	}
-	gauge(descModel, 1, m.source, m.revision)
-	for _, s := range m.gate.Status() {
-		gauge(descShape, 1, s.Shape.String(), s.State.String())
-	}
 	memo := m.encoder.Stats()
-	gauge(descMemoBytes, float64(memo.Bytes))
-	gauge(descMemoNodes, float64(memo.Nodes))
 	counter(descMemoEvicted, memo.Evicted)
 	counter(descMemoLookups, memo.Hits, "hit")
 	counter(descMemoLookups, memo.Misses, "miss")
@@ -143,10 +152,10 @@ func (p *inProcess) page() *inProcessPage {
 // debugTokenizer shows how prompts become token ids.
 func (a *App) debugTokenizer(w http.ResponseWriter, _ *http.Request) {
 	page := tokenizerPage{}
-	if a.tokenizer != nil {
-		page.Engines = enginePages(a.tokenizer.Stats())
-		if p := a.tokenizer.inProcess; p != nil {
-			page.InProcess = p.page()
+	if t := a.current.Load().tokenizer; t != nil {
+		page.Engines = enginePages(t.Stats())
+		if t.inProcess != nil {
+			page.InProcess = t.inProcess.page()
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -98,13 +98,13 @@ func TestDropSparesThePool(t *testing.T) {
 	publishLoad(t, ns, dynamo.Gen14, "prefill", usedBlocks(11, 7))
 	r.waitMetric(t, used, 7)
 	k := fleet.Key{ID: 11}
-	r.drop(k)
+	r.current.Load().events.drop(k)
 	if got := r.metric(t, used); got != 7 {
 		t.Errorf("%v blocks after a drop of a worker in the pool, want 7", got)
 	}
 	writeWorkers(t, r.dir, decodeA)
 	r.eventually(t, "the worker leaves the pool", func() bool { return !r.known(k) })
-	r.drop(k)
+	r.current.Load().events.drop(k)
 	writeWorkers(t, r.dir, prefillA+decodeA)
 	r.eventually(t, "the worker is back", func() bool { return r.known(k) })
 	if got := r.metric(t, used); got != -1 {

@@ -21,6 +21,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descWorkers     = desc("pool_workers", "Ready workers in the pool.", "role")
+	descCondition   = desc("policy_condition", "1 while a condition of the pool's policy is true, 0 while it is false; absent while it is unknown.", "type", "reason")
 	descEntries     = desc("index_entries", "Blocks in the prefix index, counted once per worker and tier.")
 	descHeld        = desc("worker_blocks", "Blocks that a worker holds according to its events.", "worker_id", "rank", "tier")
 	descIndexEvents = desc("index_blocks_total", "Blocks that events stored or removed, and what was odd about them.", "kind")
@@ -80,10 +81,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	pool := c.picker.Fleet()
+	pool := (*App)(c).fleet()
 	for _, role := range []fleet.Role{fleet.Aggregated, fleet.Prefill, fleet.Decode} {
 		gauge(descWorkers, float64(pool.Count(role)), role.String())
 	}
@@ -97,15 +95,18 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(descDecodeLoad, float64(f.DecodeBlocks), id, rank)
 		gauge(descRequests, float64(f.Requests), id, rank)
 	}
-	c.collectIndex(gauge, counter)
-	if c.tokenizer != nil && c.tokenizer.inProcess != nil {
-		c.tokenizer.inProcess.collect(gauge, counter)
+	if c.cluster != nil {
+		for name, reason := range c.cluster.Verdicts() {
+			gauge(descCondition, reason.Value, name, reason.Reason)
+		}
 	}
-	if c.plane != nil {
-		c.collectPlane(gauge, counter)
-		c.collectLoads(counter)
-		c.collectAnnouncements(counter)
-		c.collectEngines(pool, gauge)
+	now := c.current.Load()
+	now.events.gauges(pool, gauge)
+	if t := now.tokenizer; t != nil && t.inProcess != nil {
+		t.inProcess.gauges(gauge)
+	}
+	for s, n := range c.totals.sum() {
+		out <- prometheus.MustNewConstMetric(s.desc, prometheus.CounterValue, float64(n), s.labels()...)
 	}
 }
 
@@ -113,12 +114,63 @@ type emitGauge func(d *prometheus.Desc, v float64, labels ...string)
 
 type emitCounter func(d *prometheus.Desc, v uint64, labels ...string)
 
-func (c *collector) collectIndex(gauge emitGauge, counter emitCounter) {
-	s := c.index.Stats()
-	gauge(descEntries, float64(s.Entries))
-	m := c.index.Memory()
+// gauges shows what is so now.
+func (e *events) gauges(pool *fleet.Snapshot, gauge emitGauge) {
+	gauge(descEntries, float64(e.index.Stats().Entries))
+	m := e.index.Memory()
 	gauge(descBytes, float64(m.Bytes))
 	gauge(descMaxBytes, float64(m.Max))
+	for _, k := range e.index.Workers() {
+		id, rank := labelsOf(k)
+		for t, n := range e.index.Held(k) {
+			if t == int(kvevent.Device) || n > 0 {
+				gauge(descHeld, float64(n), id, rank, kvevent.Tier(t).String())
+			}
+		}
+	}
+	if e.plane == nil {
+		return
+	}
+	s := e.plane.Stats()
+	connected := 0.0
+	if s.Connected {
+		connected = 1
+	}
+	gauge(descConnected, connected)
+	gauge(descWaiting, float64(s.Waiting))
+	gauge(descCapacity, float64(s.Capacity))
+	if s.Stream.Name != "" {
+		gauge(descLag, float64(s.Stream.Lag))
+	}
+	for k, w := range e.plane.Workers() {
+		id, rank := labelsOf(k)
+		gauge(descState, 1, id, rank, w.State.String())
+	}
+	e.engineGauges(pool, gauge)
+}
+
+// engineGauges shows the fresh figures of the workers in the pool.
+func (e *events) engineGauges(pool *fleet.Snapshot, gauge emitGauge) {
+	now := time.Now()
+	for i := range pool.Workers {
+		k := pool.Workers[i].Key
+		f := e.engines.Get(k, now, figureAge)
+		id, rank := labelsOf(k)
+		if f.UsedBlocks.Known() {
+			gauge(descEngineUsed, float64(f.UsedBlocks.N), id, rank)
+		}
+		if f.Queued.Known() {
+			gauge(descEngineQueued, float64(f.Queued.Prefills)+float64(f.Queued.Decodes), id, rank)
+			gauge(descEngineQueuedTokens, float64(f.Queued.PrefillTokens), id, rank)
+		}
+		gauge(descForeignRequests, float64(f.Foreign.Requests), id, rank)
+		gauge(descForeignPrefillTokens, float64(f.Foreign.PrefillTokens), id, rank)
+	}
+}
+
+// counters tells what happened since the part was made.
+func (e *events) counters(counter emitCounter) {
+	s, m := e.index.Stats(), e.index.Memory()
 	counter(descEvicted, m.Evicted, "evicted")
 	counter(descEvicted, m.NoRoom, "no_room")
 	counter(descIndexEvents, s.Stored, "stored")
@@ -128,23 +180,16 @@ func (c *collector) collectIndex(gauge emitGauge, counter emitCounter) {
 	counter(descIndexEvents, s.Removed, "removed")
 	counter(descIndexEvents, s.UnknownRemovals, "unknown_removal")
 	counter(descIndexEvents, s.Cleared, "cleared")
-	for _, k := range c.index.Workers() {
-		id, rank := labelsOf(k)
-		for t, n := range c.index.Held(k) {
-			if t == int(kvevent.Device) || n > 0 {
-				gauge(descHeld, float64(n), id, rank, kvevent.Tier(t).String())
-			}
-		}
+	if e.plane != nil {
+		e.planeCounters(counter)
+		e.workerCounters(counter)
+		e.loadCounters(counter)
+		e.announceCounters(counter)
 	}
 }
 
-func (c *collector) collectPlane(gauge emitGauge, counter emitCounter) {
-	s := c.plane.Stats()
-	connected := 0.0
-	if s.Connected {
-		connected = 1
-	}
-	gauge(descConnected, connected)
+func (e *events) planeCounters(counter emitCounter) {
+	s := e.plane.Stats()
 	counter(descDisconnects, s.Disconnects)
 	for component, n := range s.ByComponent {
 		counter(descMessages, n, component)
@@ -156,20 +201,13 @@ func (c *collector) collectPlane(gauge emitGauge, counter emitCounter) {
 	counter(descOddMessages, s.Decode.UnknownFields, "unknown_field")
 	counter(descOddMessages, s.Decode.UnknownTiers, "unknown_tier")
 	counter(descOddMessages, s.Decode.EmptyStores, "empty_store")
-	gauge(descWaiting, float64(s.Waiting))
-	gauge(descCapacity, float64(s.Capacity))
-	if s.Stream.Name != "" {
-		gauge(descLag, float64(s.Stream.Lag))
-	}
 	counter(descLost, s.Stream.Lost)
 	counter(descFallback, s.Stream.Fallbacks)
-	c.collectWorkers(gauge, counter)
 }
 
-func (c *collector) collectWorkers(gauge emitGauge, counter emitCounter) {
-	for k, w := range c.plane.Workers() {
+func (e *events) workerCounters(counter emitCounter) {
+	for k, w := range e.plane.Workers() {
 		id, rank := labelsOf(k)
-		gauge(descState, 1, id, rank, w.State.String())
 		counter(descRecovered, w.Recovered, id, rank)
 		counter(descResyncs, w.Resyncs, id, rank, "told")
 		counter(descResyncs, w.GivenUp, id, rank, "given_up")
@@ -185,8 +223,8 @@ func (c *collector) collectWorkers(gauge emitGauge, counter emitCounter) {
 	}
 }
 
-func (c *collector) collectLoads(counter emitCounter) {
-	s := c.plane.LoadStats()
+func (e *events) loadCounters(counter emitCounter) {
+	s := e.plane.LoadStats()
 	for topic, n := range s.ByTopic {
 		counter(descLoadMessages, n, topic)
 	}
@@ -196,17 +234,17 @@ func (c *collector) collectLoads(counter emitCounter) {
 	counter(descOddLoads, s.OtherSpace, "other_namespace")
 	counter(descOddLoads, s.Dropped, "dropped")
 	counter(descOddLoads, s.UnknownFields, "unknown_field")
-	e := c.engines.Stats()
-	counter(descOddLoads, e.Reordered, "reordered")
-	counter(descOddLoads, e.Strangers, "unknown_worker")
-	counter(descOddLoads, e.LateAdds, "placed_after_end")
-	counter(descOddLoads, e.LongIDs, "long_request_id")
-	counter(descOddLoads, e.Expired, "request_expired")
-	counter(descOddLoads, e.Overflowed, "too_many_requests")
+	odd := e.engines.Stats()
+	counter(descOddLoads, odd.Reordered, "reordered")
+	counter(descOddLoads, odd.Strangers, "unknown_worker")
+	counter(descOddLoads, odd.LateAdds, "placed_after_end")
+	counter(descOddLoads, odd.LongIDs, "long_request_id")
+	counter(descOddLoads, odd.Expired, "request_expired")
+	counter(descOddLoads, odd.Overflowed, "too_many_requests")
 }
 
-func (c *collector) collectAnnouncements(counter emitCounter) {
-	s := c.plane.AnnounceStats()
+func (e *events) announceCounters(counter emitCounter) {
+	s := e.plane.AnnounceStats()
 	counter(descAnnounced, s.Added, "AddRequest")
 	counter(descAnnounced, s.Prefilled, "MarkPrefillCompleted")
 	counter(descAnnounced, s.Freed, "Free")
@@ -215,25 +253,6 @@ func (c *collector) collectAnnouncements(counter emitCounter) {
 	counter(descUnannounced, s.NotConnected, "not_connected")
 	counter(descUnannounced, s.TooLarge, "too_large")
 	counter(descUnannounced, s.Denied, "denied")
-}
-
-// collectEngines shows the fresh figures of the workers in the pool.
-func (c *collector) collectEngines(pool *fleet.Snapshot, gauge emitGauge) {
-	now := time.Now()
-	for i := range pool.Workers {
-		k := pool.Workers[i].Key
-		f := c.engines.Get(k, now, figureAge)
-		id, rank := labelsOf(k)
-		if f.UsedBlocks.Known() {
-			gauge(descEngineUsed, float64(f.UsedBlocks.N), id, rank)
-		}
-		if f.Queued.Known() {
-			gauge(descEngineQueued, float64(f.Queued.Prefills)+float64(f.Queued.Decodes), id, rank)
-			gauge(descEngineQueuedTokens, float64(f.Queued.PrefillTokens), id, rank)
-		}
-		gauge(descForeignRequests, float64(f.Foreign.Requests), id, rank)
-		gauge(descForeignPrefillTokens, float64(f.Foreign.PrefillTokens), id, rank)
-	}
 }
 
 func labelsOf(k fleet.Key) (id, rank string) {

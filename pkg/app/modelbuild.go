@@ -35,8 +35,7 @@ func newBuilder(policy *v1alpha1.RoutingPolicySpec, layout block.Layout) (*build
 		return nil, fmt.Errorf("tokenizer: time zone: %w", err)
 	}
 	since13 := spec.Engine == v1alpha1.EngineDynamo13
-	dynamo := since13 || spec.Engine == v1alpha1.EngineDynamo || spec.Engine == v1alpha1.EngineAuto &&
-		(spec.Source.Dynamo != nil || policy.Handoff.Preset == v1alpha1.HandoffDynamo)
+	dynamo := dynamoStyle(policy)
 	b := &builder{
 		layout: layout, templateFile: spec.ChatTemplate.File, zone: zone, memoBytes: spec.MemoBytes,
 		policy: map[v1alpha1.ParityPolicy]parity.Policy{
@@ -67,6 +66,19 @@ func newBuilder(policy *v1alpha1.RoutingPolicySpec, layout block.Layout) (*build
 		b.options.DropTools = *drop
 	}
 	return b, nil
+}
+
+// dynamoStyle says whether prompts are made as Dynamo makes them.
+func dynamoStyle(policy *v1alpha1.RoutingPolicySpec) bool {
+	spec := &policy.Tokenizer.InProcess
+	switch spec.Engine {
+	case v1alpha1.EngineDynamo, v1alpha1.EngineDynamo13:
+		return true
+	case v1alpha1.EngineAuto:
+		return spec.Source.Dynamo != nil || policy.Handoff.Preset == v1alpha1.HandoffDynamo
+	default:
+		return false
+	}
 }
 
 // watch returns what tells a rendering whether it still has time.

@@ -296,14 +296,14 @@ func TestUnsupportedTemplate(t *testing.T) {
 		r := start(t, strings.Replace(inProcessSpec(dir, ", policy: \"Off\""), "sampleEvery: 1", "sampleEvery: 0", 1), aggregated)
 		r.waitReady(t)
 		r.ask(t, completions, `{"model":"m","prompt":"hello there"}`)
-		if got := r.metric(t, source("in_process")); got != 1 {
+		if got := r.metric(t, promptsFrom("in_process")); got != 1 {
 			t.Errorf("%v completions in process, want 1", got)
 		}
 		if r.log.count("chats cannot be rendered in process") != 1 || r.log.count(tc.says) != 1 {
 			t.Errorf("log:\n%s", r.log)
 		}
 		r.ask(t, chatPath, chatBody("hello", ""))
-		if got := r.tokenizer.inProcess.refused.all(); len(got) != 1 || got[tc.reason] != 1 {
+		if got := r.current.Load().tokenizer.inProcess.refused.all(); len(got) != 1 || got[tc.reason] != 1 {
 			t.Errorf("refused %v, want %q", got, tc.reason)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -19,16 +18,23 @@ const (
 	prefillMissing
 )
 
+// fleet is the pool, empty before it is known.
+func (a *App) fleet() *fleet.Snapshot {
+	if s := a.pool.Load(); s != nil {
+		return s
+	}
+	return &fleet.Snapshot{}
+}
+
 // setFleet takes a new pool into use. Discovery calls it, one call at a time.
 func (a *App) setFleet(s *fleet.Snapshot) {
-	if err := a.picker.SetFleet(s); err != nil {
-		a.log.Error("some workers are routed by load alone", "error", err)
+	a.pooling.Lock()
+	defer a.pooling.Unlock()
+	for _, g := range a.generations {
+		a.setPool(g, s)
 	}
+	a.pool.Store(s)
 	a.extproc.Retain(s)
-	if a.recoverer != nil {
-		a.recoverer.listed.Store(true)
-	}
-	a.engines.Retain(s)
 	prefill, decode, aggregated := s.Count(fleet.Prefill), s.Count(fleet.Decode), s.Count(fleet.Aggregated)
 	a.log.Info("pool changed", "prefill", prefill, "decode", decode, "aggregated", aggregated)
 	a.notePrefill(prefill, decode, aggregated)
@@ -38,18 +44,28 @@ func (a *App) setFleet(s *fleet.Snapshot) {
 	}
 }
 
+// setPool gives a generation a pool.
+func (a *App) setPool(g *generation, s *fleet.Snapshot) {
+	if err := g.picker.SetFleet(s); err != nil {
+		a.log.Error("some workers are routed by load alone", "error", err)
+	}
+	g.events.engines.Retain(s)
+}
+
 // known says whether the pool has a worker.
 func (a *App) known(k fleet.Key) bool {
-	_, ok := a.picker.Fleet().Index(k)
+	_, ok := a.fleet().Index(k)
 	return ok
 }
 
-// drop forgets a worker, unless the pool has it by now. Figures of one that comes
-// back at this very moment are stated again soon enough.
-func (a *App) drop(k fleet.Key) {
-	a.picker.Drop(k)
-	if !a.known(k) {
-		a.engines.Drop(k)
+// restarted forgets what a worker held, whose process began anew.
+func (a *App) restarted(k fleet.Key) {
+	a.pooling.Lock()
+	defer a.pooling.Unlock()
+	for _, g := range a.generations {
+		g.picker.Forget(k)
+		g.events.index.Clear(k)
+		g.events.engines.Drop(k)
 	}
 }
 
@@ -83,11 +99,12 @@ func (a *App) noteHandoff(s *fleet.Snapshot) {
 	if a.handoffNoted {
 		return
 	}
-	if s.Count(fleet.Prefill) > 0 && !a.handoff.Names(extproc.PrefillEndpoint, extproc.PrefillInstanceID) {
+	handoff := a.current.Load().handoff
+	if s.Count(fleet.Prefill) > 0 && !handoff.Names(extproc.PrefillEndpoint, extproc.PrefillInstanceID) {
 		a.handoffNoted = true
 		a.log.Warn("the pool has prefill workers, but no handoff header names the one that was picked; see spec.handoff")
 	}
-	if shared, ok := sharedEndpoint(s); ok && !a.handoff.Names(extproc.DecodeRank, extproc.PrefillRank) {
+	if shared, ok := sharedEndpoint(s); ok && !handoff.Names(extproc.DecodeRank, extproc.PrefillRank) {
 		a.handoffNoted = true
 		a.log.Warn("several data-parallel ranks share an endpoint, but no handoff header names the one that was picked; see spec.handoff",
 			"worker", shared.Name, "endpoint", shared.Endpoint.String())
@@ -106,43 +123,24 @@ func sharedEndpoint(s *fleet.Snapshot) (fleet.Worker, bool) {
 	return fleet.Worker{}, false
 }
 
-// planeGrace is how long a new picker may wait for the event plane before it
-// takes requests without cache knowledge: a NATS that is down must not take
-// inference down with it.
-const planeGrace = 10 * time.Second
-
 // ready says what is missing before requests are welcome.
 func (a *App) ready() error {
 	var missing []error
-	if len(a.picker.Fleet().Workers) == 0 {
-		missing = append(missing, fmt.Errorf("pool: no ready worker in %s", a.workers.Path))
+	if err := a.poolReady(); err != nil {
+		missing = append(missing, fmt.Errorf("pool: %w", err))
 	}
-	if err := a.planeReady(); err != nil {
-		missing = append(missing, err)
-	}
-	if a.tokenizer != nil && a.tokenizer.inProcess != nil {
-		if err := a.tokenizer.inProcess.ready(); err != nil {
-			missing = append(missing, err)
-		}
-	}
-	return errors.Join(missing...)
+	return errors.Join(append(missing, a.current.Load().ready()...)...)
 }
 
-// planeReady says what the event plane is waiting for. Once it was ready it stays
-// so: a NATS that comes late must not take the picker out again.
-func (a *App) planeReady() error {
-	if a.plane == nil || a.planeWasReady.Load() {
-		return nil
+// poolReady says what is missing of the pool. In a cluster a pool may well be
+// empty, scaled down to nothing: requests then get an answer that says so, which
+// they would not from a picker that is not ready.
+func (a *App) poolReady() error {
+	if a.cluster != nil {
+		return a.cluster.Synced()
 	}
-	stats := a.plane.Stats()
-	switch warming := a.plane.Warming(); {
-	case !stats.EverListened:
-		if stats.Connected || time.Since(a.started) < planeGrace {
-			return errors.New("event plane: not connected yet")
-		}
-	case warming != "":
-		return errors.New("event plane: " + warming)
+	if len(a.fleet().Workers) == 0 {
+		return fmt.Errorf("no ready worker in %s", a.where)
 	}
-	a.planeWasReady.Store(true)
 	return nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/pick"
 	"github.com/warmpath/warmpath/pkg/render"
 )
 
 // promptTokens turns prompts into chains: in this process where that is configured
 // and allowed, else by asking an engine.
 type promptTokens struct {
+	part
 	*render.Client
 
 	layout    block.Layout
@@ -25,12 +25,13 @@ type promptTokens struct {
 
 // newPromptTokens returns what turns prompts into chains, or nil when that is turned
 // off.
-func newPromptTokens(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, picker *pick.Picker, log *slog.Logger) (*promptTokens, error) {
+func newPromptTokens(policy *v1alpha1.RoutingPolicySpec, pool *atomic.Pointer[fleet.Snapshot], log *slog.Logger) (*promptTokens, error) {
 	spec := &policy.Tokenizer
 	if spec.Disabled {
 		return nil, nil
 	}
-	pool := &enginePool{picker: picker}
+	layout := layoutOf(policy)
+	engines := &enginePool{pool: pool}
 	protocols := map[v1alpha1.TokenizeProtocol]render.Protocol{
 		v1alpha1.TokenizeAuto:     render.Auto,
 		v1alpha1.TokenizeRender:   render.Render,
@@ -38,7 +39,7 @@ func newPromptTokens(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, pi
 	}
 	client, err := render.New(render.Config{
 		URLs:            spec.Engine.URLs,
-		Pool:            pool.urls,
+		Pool:            engines.urls,
 		Protocol:        protocols[spec.Engine.Protocol],
 		Timeout:         spec.Engine.Timeout.Duration,
 		BreakerFailures: spec.Engine.Breaker.Failures,
@@ -48,12 +49,35 @@ func newPromptTokens(policy *v1alpha1.RoutingPolicySpec, layout block.Layout, pi
 		return nil, err
 	}
 	t := &promptTokens{Client: client, layout: layout}
+	t.part = newPart(t.run)
 	if spec.InProcess.Enabled() {
 		if t.inProcess, err = configureInProcess(policy, layout, client, log); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
+}
+
+func layoutOf(spec *v1alpha1.RoutingPolicySpec) block.Layout {
+	return block.Layout{Size: spec.BlockSize, Eagle: spec.Eagle}
+}
+
+// run works until ctx ends. Idle connections end with it.
+func (t *promptTokens) run(ctx context.Context) error {
+	defer t.Close()
+	if t.inProcess != nil {
+		return t.inProcess.run(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// ready says what a new picker waits for.
+func (t *promptTokens) ready() error {
+	if t.inProcess == nil {
+		return nil
+	}
+	return t.inProcess.ready()
 }
 
 // Tokenize implements extproc.Tokenizer. What cannot be done in process goes one
@@ -88,8 +112,8 @@ var errAlone = errors.New("the token ids cannot be computed here, and no engine 
 
 // enginePool lists the engines of the pool, once per change of it.
 type enginePool struct {
-	picker *pick.Picker
-	last   atomic.Pointer[engineList]
+	pool *atomic.Pointer[fleet.Snapshot]
+	last atomic.Pointer[engineList]
 }
 
 type engineList struct {
@@ -98,7 +122,10 @@ type engineList struct {
 }
 
 func (p *enginePool) urls() []string {
-	now := p.picker.Fleet()
+	now := p.pool.Load()
+	if now == nil {
+		return nil
+	}
 	if last := p.last.Load(); last != nil && last.of == now {
 		return last.urls
 	}

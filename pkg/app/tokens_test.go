@@ -66,7 +66,7 @@ func state(shape, state string) string {
 	return `warmpath_in_process_state{shape="` + shape + `",state="` + state + `"}`
 }
 
-func source(name string) string { return `warmpath_prompts_total{source="` + name + `"}` }
+func promptsFrom(name string) string { return `warmpath_prompts_total{source="` + name + `"}` }
 
 // TestTokensInProcess with the whole picker and an engine that has the same files.
 func TestTokensInProcess(t *testing.T) {
@@ -103,7 +103,7 @@ func TestTokensInProcess(t *testing.T) {
 		t.Errorf("picked %v", set)
 	}
 	for series, want := range map[string]float64{
-		source("in_process"): 4, source("unknown"): 1, source("engine"): 0,
+		promptsFrom("in_process"): 4, promptsFrom("unknown"): 1, promptsFrom("engine"): 0,
 		`warmpath_tokenizer_errors_total{reason="rejected"}`:                1,
 		`warmpath_in_process_fallbacks_total{reason="unsupported_request"}`: 1,
 		`warmpath_model_loads_total{result="ok"}`:                           1,
@@ -135,7 +135,7 @@ func TestReadyWaitsForFiles(t *testing.T) {
 	if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "tokenizer: the model's files are not loaded yet") {
 		t.Errorf("ready: %v", err)
 	}
-	a.tokenizer.inProcess.started = time.Now().Add(-inProcessGrace)
+	a.current.Load().tokenizer.inProcess.started = time.Now().Add(-inProcessGrace)
 	if err := a.Ready(); err == nil || strings.Contains(err.Error(), "tokenizer") {
 		t.Errorf("ready: %v", err)
 	}
@@ -155,7 +155,7 @@ func TestEngineWithAnotherTemplate(t *testing.T) {
 	r.ask(t, chatPath, tools)
 	r.ask(t, chatPath, chatBody("open sesame", ""))
 	for series, want := range map[string]float64{
-		source("engine"): 1, source("in_process"): 1,
+		promptsFrom("engine"): 1, promptsFrom("in_process"): 1,
 		`warmpath_in_process_fallbacks_total{reason="mismatch"}`: 1,
 	} {
 		if got := r.metric(t, series); got != want {
@@ -169,7 +169,7 @@ func TestEngineWithAnotherTemplate(t *testing.T) {
 	testmodels.WriteSmall(t, here, strings.Replace(testmodels.ChatML, "tojson", "tojson(indent=2)", 1))
 	r.waitMetric(t, state("chat_tools", "verified"), 1)
 	r.ask(t, chatPath, tools)
-	if got := r.metric(t, source("in_process")); got != 2 {
+	if got := r.metric(t, promptsFrom("in_process")); got != 2 {
 		t.Errorf("%v prompts in process, want 2", got)
 	}
 }
@@ -192,7 +192,7 @@ func TestBrokenFiles(t *testing.T) {
 	r.waitReady(t)
 	r.eventually(t, "the log tells of the broken file", func() bool { return r.log.count("the model's files cannot be loaded") >= 1 })
 	r.ask(t, chatPath, chatBody("hello", ""))
-	if got := r.metric(t, source("engine")); got != 1 {
+	if got := r.metric(t, promptsFrom("engine")); got != 1 {
 		t.Errorf("%v prompts from the engine, want 1", got)
 	}
 	if got := r.metric(t, `warmpath_in_process_fallbacks_total{reason="not_loaded"}`); got != 1 {
@@ -203,7 +203,7 @@ func TestBrokenFiles(t *testing.T) {
 	}
 	r.waitMetric(t, state("chat", "verified"), 1)
 	r.ask(t, chatPath, chatBody("hello", ""))
-	if got := r.metric(t, source("in_process")); got != 1 {
+	if got := r.metric(t, promptsFrom("in_process")); got != 1 {
 		t.Errorf("%v prompts in process, want 1", got)
 	}
 }
@@ -235,7 +235,7 @@ func TestChainsMeetEvents(t *testing.T) {
 	if got := r.metric(t, `warmpath_prompt_blocks_total{kind="matched"}`); got != total {
 		t.Errorf("matched %v of %v blocks", got, total)
 	}
-	if got := r.metric(t, source("in_process")); got != 2 {
+	if got := r.metric(t, promptsFrom("in_process")); got != 2 {
 		t.Errorf("%v prompts in process, want 2", got)
 	}
 }

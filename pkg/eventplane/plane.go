@@ -1,6 +1,7 @@
 package eventplane
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -113,8 +114,9 @@ type Stats struct {
 	ByComponent  map[string]uint64 // messages that could be decoded, by component; valid UTF-8, few
 	Decode       dynamo.DecodeStats
 	Stream       StreamStats
-	Waiting      int // messages that wait to be taken in
-	Capacity     int // how many may, before NATS drops others or its stream is read slower
+	Strangers    uint64 // events of workers that no pool ever had
+	Waiting      int    // messages that wait to be taken in
+	Capacity     int    // how many may, before NATS drops others or its stream is read slower
 	Connected    bool
 	EverListened bool // was connected at least once, with its subscriptions in effect
 }
@@ -166,6 +168,18 @@ func (p *Plane) Connected() bool {
 	conn := p.conn
 	p.mu.Unlock()
 	return conn != nil && conn.IsConnected() // which may wait for the network
+}
+
+// LastError says why the plane is not connected, as far as that is known. It may be
+// there while the plane is connected again.
+func (p *Plane) LastError() error {
+	p.mu.Lock()
+	conn := p.conn
+	p.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	return withoutURL(cmp.Or(conn.LastError(), nats.ErrNoServers))
 }
 
 // Stats returns the plane's counters.

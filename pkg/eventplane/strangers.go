@@ -32,6 +32,7 @@ type strangers struct {
 func (p *Plane) admit(key fleet.Key, c *cursor, now time.Time) bool {
 	known := p.cfg.Known(key)
 	if !known && !c.member {
+		p.stats.Strangers++
 		p.greet(key, c, now)
 	}
 	if p.away(c, known, now) {

@@ -36,22 +36,22 @@ type Placement struct {
 
 // announce tells of a decision, if anybody wants to know. Nothing is placed by a
 // request without a prompt.
-func (s *Server) announce(h *head, req *pick.Request, d *pick.Decision, adapter string) Announcement {
-	if s.cfg.Announcer == nil || d.Mode == pick.PromptLess {
+func (s *Server) announce(r *routing, h *head, req *pick.Request, d *pick.Decision, adapter string) Announcement {
+	if r.Announcer == nil || d.Mode == pick.PromptLess {
 		return nil
 	}
 	p := Placement{
 		RequestID: s.requestID(h),
 		Adapter:   adapter,
 		Prefill:   d.Prefill.Key, Decode: d.Decode.Key,
-		PrefillTokens: max(0, req.Tokens-d.Matched*s.cfg.Layout.Size),
+		PrefillTokens: max(0, req.Tokens-d.Matched*r.Layout.Size),
 		Blocks:        d.Total,
 		Chains:        req.Chains,
 	}
 	if d.Total == 0 {
-		p.Blocks = req.Tokens / s.cfg.Layout.Size
+		p.Blocks = req.Tokens / r.Layout.Size
 	}
-	return s.cfg.Announcer.Placed(p)
+	return r.Announcer.Placed(p)
 }
 
 // requestID is the id of a request: one, whoever asks for it.

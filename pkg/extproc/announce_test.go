@@ -228,10 +228,11 @@ func TestWhatIsAnnounced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &board{}
-			r := newRig(t, tc.pool, withBoard(b), func(c *Config) { c.Handoff = DynamoHandoff() })
+			change := []func(*Config){withBoard(b), func(c *Config) { c.Handoff = DynamoHandoff() }}
 			if tc.change != nil {
-				tc.change(&r.server.cfg)
+				change = append(change, tc.change)
 			}
+			r := newRig(t, tc.pool, change...)
 			if tc.holds > 0 {
 				r.hold(t, tc.want.Prefill, prompt18[:tc.holds], block.NewSeed("", ""))
 			}

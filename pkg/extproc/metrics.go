@@ -4,8 +4,10 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
@@ -25,6 +27,9 @@ type metrics struct {
 	panics          prometheus.Counter
 	refusals        *prometheus.CounterVec
 	answers         [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
+
+	// Of the decisions: those about a prompt, and about one whose token ids are known.
+	withPrompt, withTokens atomic.Uint64
 
 	mu     sync.Mutex
 	listed map[string]bool // names of workers in the pool
@@ -101,13 +106,54 @@ func (m *metrics) decided(d *pick.Decision, err error) {
 		return
 	}
 	m.decisions[d.Mode].Inc()
-	m.matched.Add(float64(d.Matched))
-	m.best.Add(float64(d.Best))
 	m.total.Add(float64(d.Total))
+	m.best.Add(float64(d.Best))
+	m.matched.Add(float64(d.Matched))
 	m.workers.WithLabelValues(d.Decode.Name, strconv.FormatUint(uint64(d.Decode.Rank), 10), "decode").Inc()
 	if d.Mode == pick.Disaggregated {
 		m.workers.WithLabelValues(d.Prefill.Name, strconv.FormatUint(uint64(d.Prefill.Rank), 10), "prefill").Inc()
 	}
+}
+
+// askedWith counts what was known of the prompt of a decision.
+func (m *metrics) askedWith(source Source) {
+	m.withPrompt.Add(1)
+	if source != Unknown {
+		m.withTokens.Add(1)
+	}
+}
+
+// Counts are what a server did since it was made.
+type Counts struct {
+	Decisions       uint64 // requests that were routed
+	Prompts         uint64 // of them, those with a prompt
+	KnownPrompts    uint64 // of them, those whose token ids were known
+	TotalBlocks     uint64 // blocks of those
+	MatchedBlocks   uint64 // held by the worker picked to prefill
+	BestBlocks      uint64 // held by the best worker of the pool
+	ServedElsewhere uint64 // responses from another endpoint than the picked one
+}
+
+// Counts returns the counts so far.
+func (s *Server) Counts() Counts {
+	m := s.metrics
+	c := Counts{
+		// What is counted first is read last, so that no part exceeds its whole.
+		ServedElsewhere: s.elsewhere.n.Load(), KnownPrompts: m.withTokens.Load(), Prompts: m.withPrompt.Load(),
+		MatchedBlocks: valueOf(m.matched), BestBlocks: valueOf(m.best), TotalBlocks: valueOf(m.total),
+	}
+	for _, mode := range m.decisions {
+		c.Decisions += valueOf(mode)
+	}
+	return c
+}
+
+func valueOf(c prometheus.Counter) uint64 {
+	var m dto.Metric
+	if c.Write(&m) != nil {
+		return 0 // it never fails
+	}
+	return uint64(m.GetCounter().GetValue())
 }
 
 func (m *metrics) refused(r refused) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -364,7 +365,9 @@ func TestConfigIsChecked(t *testing.T) {
 		func(c *Config) { c.Handoff = Handoff{{"a", 0}} },
 		func(c *Config) { c.Handoff = Handoff{{"a", RequestID + 1}} },
 	} {
-		good := newRig(t, splitPool()).server.cfg
+		var good Config
+		newRig(t, splitPool(), func(c *Config) { good = *c })
+		good.Registerer = prometheus.NewRegistry()
 		change(&good)
 		if _, err := New(good); err == nil {
 			t.Errorf("change %d was accepted", i)

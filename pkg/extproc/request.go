@@ -44,7 +44,7 @@ type head struct {
 	requestID string // empty until somebody asks for it
 }
 
-func (h *head) read(headers []*corev3.HeaderValue, routing map[string]bool) {
+func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 	*h = head{length: -1, strip: h.strip[:0]}
 	method, path := "", ""
 	for _, header := range headers {
@@ -62,7 +62,7 @@ func (h *head) read(headers []*corev3.HeaderValue, routing map[string]bool) {
 				h.length = n
 			}
 		default:
-			if routing[name] {
+			if strip[name] {
 				h.strip = append(h.strip, name)
 			}
 		}
@@ -142,31 +142,35 @@ func (s *Server) putWork(w *work) {
 // decide turns a request into a decision, and tells others of it. body is nil when
 // it is not read.
 func (st *stream) decide(ctx context.Context, body []byte) error {
-	s, h := st.srv, &st.head
+	s, h, r := st.srv, &st.head, st.routing
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
 	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
-	adapter := ""
+	adapter, prompted := "", false
 	if h.kind != prompt.Other && body != nil {
-		w.body.Decode = s.cfg.DecodeTexts
+		w.body.Decode = r.DecodeTexts
 		if err := w.body.Scan(h.kind, body); err != nil {
 			return err
 		}
-		adapter = s.adapter(w.body.Model)
-		w.prompt.start(h.kind, body, &w.body, s.seed(h, adapter, &w.body))
+		adapter = r.adapter(w.body.Model)
+		w.prompt.start(h.kind, body, &w.body, r.seed(h, adapter, &w.body))
 		h.lent = true // should it panic
-		s.tokenize(ctx, w)
+		s.tokenize(ctx, r, w)
 		h.lent = w.prompt.Lent
 		if err := ctx.Err(); err != nil {
 			return err // the client went away meanwhile
 		}
 		w.ask(&req)
+		prompted = true
 	}
 	var err error
-	st.decision, err = s.cfg.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
+	st.decision, err = r.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
 	s.metrics.decided(&st.decision, err)
+	if err == nil && prompted {
+		s.metrics.askedWith(w.prompt.Source)
+	}
 	if err == nil {
-		st.announced = s.announce(h, &req, &st.decision, adapter)
+		st.announced = s.announce(r, h, &req, &st.decision, adapter)
 	}
 	return err
 }
@@ -193,20 +197,20 @@ func estimate(b *prompt.Body) int {
 }
 
 // seed is what the request's block hashes start from: its adapter and salt.
-func (s *Server) seed(h *head, adapter string, b *prompt.Body) block.Seed {
+func (r *routing) seed(h *head, adapter string, b *prompt.Body) block.Seed {
 	salt := b.Salt
 	if h.tenant != "" {
 		salt = h.tenant
 	}
-	if s.cfg.IgnoreSalt {
+	if r.IgnoreSalt {
 		salt = ""
 	}
 	return block.NewSeed(adapter, salt)
 }
 
 // adapter is the LoRA adapter that a model is, empty when it is none.
-func (s *Server) adapter(model string) string {
-	if s.cfg.Adapters[model] {
+func (r *routing) adapter(model string) string {
+	if r.Adapters[model] {
 		return model
 	}
 	return ""

@@ -37,11 +37,11 @@ func overwrite(name, value string) *corev3.HeaderValueOption {
 // routed is the change that a decision makes to the request headers: it says
 // where to go, tells the decode worker about the prefill worker, and removes
 // what the client had no right to say.
-func (s *Server) routed(d *pick.Decision, h *head) (*extprocv3.CommonResponse, *structpb.Struct) {
+func (s *Server) routed(r *routing, d *pick.Decision, h *head) (*extprocv3.CommonResponse, *structpb.Struct) {
 	destination := d.Decode.Endpoint.String()
-	set := make([]*corev3.HeaderValueOption, 0, 1+len(s.cfg.Handoff))
+	set := make([]*corev3.HeaderValueOption, 0, 1+len(r.Handoff))
 	set = append(set, overwrite(destinationHeader, destination))
-	set = s.cfg.Handoff.appendTo(set, d, func() string { return s.requestID(h) })
+	set = r.Handoff.appendTo(set, d, func() string { return s.requestID(h) })
 	common := &extprocv3.CommonResponse{
 		ClearRouteCache: true,
 		HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: set, RemoveHeaders: s.unsaid(h, set)},

@@ -90,9 +90,7 @@ func newRig(tb testing.TB, workers []fleet.Worker, change ...func(*Config)) *rig
 		tb.Fatal(err)
 	}
 	cfg := Config{
-		Picker:       r.picker,
-		Layout:       block.Layout{Size: blockSize},
-		Handoff:      DefaultHandoff(),
+		Routing:      Routing{Picker: r.picker, Layout: block.Layout{Size: blockSize}, Handoff: DefaultHandoff()},
 		DrainTimeout: time.Millisecond, // no test waits for the quiet second unless it is about it
 		Log:          slog.New(slog.NewTextHandler(r.log, nil)),
 		Registerer:   r.registry,
@@ -255,7 +253,7 @@ func hasLabels(m *dto.Metric, want []string) bool {
 func (r *rig) hold(t *testing.T, k fleet.Key, tokens []uint32, seed block.Seed) {
 	t.Helper()
 	var blocks []kvevent.Block
-	for _, h := range r.server.cfg.Layout.AppendHashes(nil, tokens, seed) {
+	for _, h := range r.server.routing.Load().Layout.AppendHashes(nil, tokens, seed) {
 		blocks = append(blocks, kvevent.Block{Engine: kvevent.EngineHash(rand.Uint64()), Hash: h})
 	}
 	if err := r.index.Apply(&kvevent.Event{WorkerID: k.ID, Rank: k.Rank, ID: 1, Kind: kvevent.Stored, Blocks: blocks}); err != nil {

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,24 +22,18 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 // Config is what a Server needs. Fields without a default are required.
 type Config struct {
-	Picker       *pick.Picker
-	Layout       block.Layout
-	Tokenizer    Tokenizer       // nil: only prompts given as token ids are matched
-	DecodeTexts  bool            // Tokenizer renders bodies itself: see prompt.Body.Decode
-	Adapters     map[string]bool // model names that are LoRA adapters
-	IgnoreSalt   bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
-	Handoff      Handoff         // nil: no handoff headers
-	Announcer    Announcer       // nil: other routers are told nothing
-	MaxBodyBytes int             // default 64 MiB
-	DrainTimeout time.Duration   // default 30 s: see Run
-	Ready        func() error    // nil: always ready; an error says what is missing
+	// Routing is the one to begin with. [Server.Use] replaces it.
+	Routing
+
+	MaxBodyBytes int           // default 64 MiB
+	DrainTimeout time.Duration // default 30 s: see Run
+	Ready        func() error  // nil: always ready; an error says what is missing
+	TLS          *tls.Config   // of streams; nil: they are not encrypted
 
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
@@ -50,10 +45,6 @@ type Config struct {
 // Validate reports what cannot work, and fills in defaults.
 func (c *Config) Validate() error {
 	switch {
-	case c.Picker == nil:
-		return errors.New("extproc: no picker")
-	case c.Layout.Size < 1:
-		return fmt.Errorf("extproc: block size %d is less than 1", c.Layout.Size)
 	case c.Log == nil || c.Registerer == nil:
 		return errors.New("extproc: no logger or no registerer")
 	case c.MaxBodyBytes < 0 || c.DrainTimeout < 0:
@@ -74,7 +65,7 @@ func (c *Config) Validate() error {
 	if c.RequestID == nil {
 		c.RequestID = uuid.NewString
 	}
-	return c.Handoff.Validate()
+	return c.Routing.Validate()
 }
 
 // Server is the ext-proc service of one picker.
@@ -83,13 +74,14 @@ type Server struct {
 
 	cfg          Config
 	metrics      *metrics
-	routing      map[string]bool // headers no client may send
-	works        sync.Pool       // of *work
-	destinations sync.Map        // endpoint string to *structpb.Struct
-	cached       atomic.Int64    // of them, about
+	routing      atomic.Pointer[routing] // of requests that begin; see acquire
+	works        sync.Pool               // of *work
+	destinations sync.Map                // endpoint string to *structpb.Struct
+	cached       atomic.Int64            // of them, about
 	draining     atomic.Bool
 	lastStream   atomic.Int64 // when a stream last began, Unix nanoseconds
 	tokenizerBad atomic.Bool
+	elsewhere    elsewhere
 }
 
 // New returns a server. It listens to nothing before Run.
@@ -97,8 +89,17 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registerer), routing: routingHeaders(cfg.Handoff)}
+	first, err := newRouting(cfg.Routing)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Routing = Routing{} // what is in use is in one place only
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registerer)}
+	s.routing.Store(first)
 	s.works.New = func() any { return &work{} }
+	cfg.Registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Namespace: "warmpath", Name: "served_elsewhere_total", Help: "Responses from another endpoint than the picked one, as far as the gateway says who served.",
+	}, func() float64 { return float64(s.elsewhere.n.Load()) }))
 	return s, nil
 }
 
@@ -112,7 +113,8 @@ func (c *Config) maxMessage() int { return c.MaxBodyBytes + 1<<20 }
 const quiet = time.Second
 
 // Run serves ext-proc on streams and the health service on health until ctx
-// ends, and closes both listeners.
+// ends, and closes both listeners. Config.TLS is for streams only: what probes
+// health wants no certificate.
 //
 // Then it drains: health says NOT_SERVING at once, so that gateways and
 // Kubernetes send new requests elsewhere; streams that still come are served for
@@ -125,6 +127,9 @@ func (s *Server) Run(ctx context.Context, streams, health net.Listener) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(s.stamp, s.recover),
+	}
+	if s.cfg.TLS != nil {
+		options = append(options, grpc.Creds(s.encrypted(s.cfg.TLS)))
 	}
 	main, side := grpc.NewServer(options...), grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(main, s)

@@ -27,14 +27,15 @@ const (
 
 // stream serves one HTTP request. All of it runs on one goroutine.
 type stream struct {
-	srv    *Server
-	rpc    extprocv3.ExternalProcessor_ProcessServer
-	phase  phase
-	duplex bodyMode // of the request
-	reply  bodyMode // of the response
-	head   head
-	subset pick.Subset
-	body   body
+	srv     *Server
+	rpc     extprocv3.ExternalProcessor_ProcessServer
+	phase   phase
+	routing *routing // as of the request headers; nil before, and once it is not needed any more
+	duplex  bodyMode // of the request
+	reply   bodyMode // of the response
+	head    head
+	subset  pick.Subset
+	body    body
 
 	decision  pick.Decision
 	announced Announcement // of the decision; nil for none
@@ -115,6 +116,7 @@ func (st *stream) receive(msg *extprocv3.ProcessingRequest) error {
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		return st.requestTrailers()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
+		st.noteServed(msg)
 		return st.responseHeaders(m.ResponseHeaders)
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		return st.responseBody(m.ResponseBody)
@@ -133,7 +135,8 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 	if st.phase != beforeHeaders {
 		return status.Error(codes.FailedPrecondition, "request headers came twice")
 	}
-	st.head.read(m.GetHeaders().GetHeaders(), st.srv.routing)
+	st.routing = st.srv.acquire()
+	st.head.read(m.GetHeaders().GetHeaders(), st.routing.strip)
 	st.phase = readingBody
 	empty := m.GetEndOfStream()
 	readable := st.duplex == fullDuplex || st.duplex == buffered
@@ -166,7 +169,11 @@ func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *struc
 		return st.refuse(err)
 	}
 	st.phase = routedPhase
-	return send(st.srv.routed(&st.decision, &st.head))
+	change, metadata := st.srv.routed(st.routing, &st.decision, &st.head)
+	if st.announced == nil { // else whoever was told must hear of the end
+		st.leave()
+	}
+	return send(change, metadata)
 }
 
 func (st *stream) sendRoutedHeaders(c *extprocv3.CommonResponse, metadata *structpb.Struct) error {
@@ -266,6 +273,7 @@ func (st *stream) refuse(err error) error {
 	r := refusal(err)
 	st.srv.metrics.refused(r)
 	st.phase = ended
+	st.leave()
 	st.body.free()
 	return st.send(r.immediate())
 }
@@ -277,7 +285,16 @@ func (st *stream) release() {
 	if st.announced != nil {
 		st.announced.Finished()
 	}
+	st.leave()
 	st.body.free()
+}
+
+// leave lets go of the routing. A response may take minutes, and needs none.
+func (st *stream) leave() {
+	if r := st.routing; r != nil {
+		st.routing = nil
+		r.release()
+	}
 }
 
 func (st *stream) send(m *extprocv3.ProcessingResponse) error { return st.rpc.Send(m) }

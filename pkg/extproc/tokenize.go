@@ -92,17 +92,17 @@ func (e *TokenizeError) Unwrap() error { return e.Err }
 
 // tokenize fills in the prompt's token ids or chains. Where they are not known,
 // it has no chains: the request is then routed by load.
-func (s *Server) tokenize(ctx context.Context, w *work) {
+func (s *Server) tokenize(ctx context.Context, r *routing, w *work) {
 	p := &w.prompt
 	var err error
 	switch {
 	case w.body.Exact:
 		// The ids stay the body's own: they must not become room of the prompt.
 		p.Source, p.Tokens = FromBody, len(w.body.Tokens)
-		p.Hashes = s.cfg.Layout.AppendHashes(p.Hashes, w.body.Tokens, p.Seed)
+		p.Hashes = r.Layout.AppendHashes(p.Hashes, w.body.Tokens, p.Seed)
 		p.Chains = block.AppendChains(p.Chains, p.Hashes)
-	case s.cfg.Tokenizer != nil:
-		err = s.cfg.Tokenizer.Tokenize(ctx, p)
+	case r.Tokenizer != nil:
+		err = r.Tokenizer.Tokenize(ctx, p)
 		if ctx.Err() != nil {
 			return // a client that hung up says nothing about the tokenizer
 		}

@@ -52,6 +52,23 @@ type Worker struct {
 	Endpoint netip.AddrPort // where requests for this worker are sent
 	Role     Role
 	Recovery string // where it answers questions about what it holds, host:port/path (dynamo.md 1.9); empty: nowhere
+
+	Advertised Advertised
+}
+
+// Advertised is what a worker says of itself (dynamo.md 3.2). It never decides
+// where requests go; it tells a wrong configuration from a right one. Fields that
+// the worker is silent about are zero.
+type Advertised struct {
+	BlockSize int    // tokens in a KV block
+	Namespace string // in Dynamo, with the suffix of the roll-out
+	Component string // in Dynamo
+	Type      string // aggregated, prefill or decode; since Dynamo 1.3
+	Subject   string // what the NATS subjects of its KV events start with
+
+	KVBlocks         int64 // KV blocks that one rank has room for
+	MaxBatchedTokens int64 // tokens that one rank computes in a step
+	MaxRequests      int64 // requests that one rank computes at once
 }
 
 // Snapshot is a pool at one moment. It is immutable once built: never change a

@@ -1,0 +1,119 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/extproc"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/pick"
+)
+
+// generation is all that one spec makes of the picker: from the moment on that the
+// spec is applied until the last request that began under it has let go. Parts that
+// a change of the spec does not concern go on in the next generation. The load of
+// the workers is not here: it is one for all generations, so that requests of an
+// older one go on to count.
+type generation struct {
+	spec      *v1alpha1.RoutingPolicySpec
+	events    *events
+	tokenizer *promptTokens // nil when turned off
+	guesses   *index.Speculation
+	picker    *pick.Picker
+	handoff   extproc.Handoff
+
+	unused chan struct{} // closed when another one is in use and no request needs it
+}
+
+// newGeneration builds what a spec needs. What it shares with an older generation,
+// if there is one, it takes from that. Nothing is started.
+func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g *generation, err error) {
+	g = &generation{spec: spec, handoff: handoff(&spec.Handoff), unused: make(chan struct{})}
+	if old != nil && sameEvents(old.spec, spec) {
+		g.events = old.events
+	} else if g.events, err = newEvents(a, spec); err != nil {
+		return nil, err
+	}
+	if old != nil && old.events == g.events && guessTTL(old.spec) == guessTTL(spec) {
+		g.guesses = old.guesses
+	} else {
+		g.guesses = index.NewSpeculation(guessTTL(spec))
+	}
+	if old != nil && sameTokenizer(old.spec, spec) {
+		g.tokenizer = old.tokenizer
+	} else if g.tokenizer, err = newPromptTokens(spec, &a.pool, a.log); err != nil {
+		return nil, err
+	}
+	g.picker = pick.New(g.events.index, g.guesses, a.load, spec.BlockSize)
+	g.picker.SetOptions(pickOptions(spec))
+	g.events.picker.CompareAndSwap(nil, g.picker)
+	return g, nil
+}
+
+// routing is what ext-proc needs of a generation.
+func (g *generation) routing() extproc.Routing {
+	var tokens extproc.Tokenizer // stays nil, not a nil *promptTokens
+	if g.tokenizer != nil {
+		tokens = g.tokenizer
+	}
+	return extproc.Routing{
+		Picker:      g.picker,
+		Layout:      layoutOf(g.spec),
+		Tokenizer:   tokens,
+		DecodeTexts: g.spec.Tokenizer.InProcess.Enabled(),
+		Adapters:    adapters(g.spec),
+		IgnoreSalt:  g.spec.CacheSalt == v1alpha1.CacheSaltIgnore,
+		Handoff:     g.handoff,
+		Announcer:   g.events.announcer(g.spec.EventPlane.ReplicaSync),
+		Unused:      func() { close(g.unused) },
+	}
+}
+
+// parts are the parts that run.
+func (g *generation) parts() []*part {
+	if g.tokenizer == nil {
+		return []*part{&g.events.part}
+	}
+	return []*part{&g.events.part, &g.tokenizer.part}
+}
+
+// ready says what a generation waits for before requests are welcome.
+func (g *generation) ready() (missing []error) {
+	if err := g.events.ready(); err != nil {
+		missing = append(missing, err)
+	}
+	if g.tokenizer != nil {
+		if err := g.tokenizer.ready(); err != nil {
+			missing = append(missing, err)
+		}
+	}
+	return missing
+}
+
+// sameEvents says whether what is known of workers under one spec holds under
+// another. The block size is not part of it: workers tell of their blocks, whatever
+// we take their size to be.
+func sameEvents(a, b *v1alpha1.RoutingPolicySpec) bool {
+	if !hears(a) || !hears(b) {
+		return hears(a) == hears(b)
+	}
+	x, y := a.EventPlane, b.EventPlane
+	for _, e := range []*v1alpha1.EventPlaneSpec{&x, &y} {
+		e.SpeculationTTL, e.WarmUp.Timeout = nil, nil // of guesses; of plane that starts
+	}
+	return same(x, y)
+}
+
+// sameTokenizer says whether a tokenizer for one spec is one for another.
+func sameTokenizer(a, b *v1alpha1.RoutingPolicySpec) bool {
+	return layoutOf(a) == layoutOf(b) && same(a.Tokenizer, b.Tokenizer) &&
+		(!a.Tokenizer.InProcess.Enabled() || dynamoStyle(a) == dynamoStyle(b))
+}
+
+// same compares what two parts of a spec say, not how.
+func same(a, b any) bool {
+	x, err := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && bytes.Equal(x, y)
+}

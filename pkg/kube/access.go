@@ -1,0 +1,82 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// access finds out which verbs the API server refuses us. It is used by the prober
+// only.
+type access struct {
+	namespace string
+	user      string // who we are, once known
+	reviewed  map[*kind]bool
+	refused   map[*kind][]string // verbs
+}
+
+func newAccess(namespace string) *access {
+	return &access{namespace: namespace, reviewed: map[*kind]bool{}, refused: map[*kind][]string{}}
+}
+
+// pending says whether a kind has to be looked at: for the first time, or because
+// something was refused.
+func (a *access) pending(k *kind) bool {
+	return !a.reviewed[k] || len(a.refused[k]) > 0 || k.refused.Load()
+}
+
+// review asks which of the verbs that following a kind needs are allowed.
+func (a *access) review(ctx context.Context, c client.Client, k *kind) error {
+	var refused []string
+	for _, verb := range []string{"list", "watch"} {
+		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: a.namespace, Verb: verb, Group: k.gvk.Group, Version: k.gvk.Version, Resource: k.resource,
+			},
+		}}
+		if err := c.Create(ctx, r); err != nil {
+			return err
+		}
+		if !r.Status.Allowed {
+			refused = append(refused, verb)
+		}
+	}
+	a.reviewed[k], a.refused[k] = true, refused
+	if a.user == "" && len(refused) > 0 {
+		a.whoAmI(ctx, c)
+	}
+	return nil
+}
+
+func (a *access) whoAmI(ctx context.Context, c client.Client) {
+	r := &authenticationv1.SelfSubjectReview{}
+	if err := c.Create(ctx, r); err == nil {
+		a.user = r.Status.UserInfo.Username
+	}
+}
+
+// problems says what is refused, one problem for each kind.
+func (a *access) problems(kinds []*kind) []Problem {
+	var all []Problem
+	for _, k := range kinds {
+		if k.state.Load() != kindFollowed {
+			continue
+		}
+		for _, verb := range a.refused[k] {
+			all = append(all, Problem{reasonForbidden, a.message(verb, k.qualified())})
+		}
+	}
+	return all
+}
+
+func (a *access) message(verb, resource string) string {
+	user := a.user
+	if user == "" {
+		user = "the picker's user"
+	}
+	return fmt.Sprintf("%s must not %s %s in namespace %s; add the verb to the Role that warmpath's chart makes there (rbac.create=true)",
+		user, verb, resource, a.namespace)
+}

@@ -1,0 +1,5 @@
+package kube
+
+const childVariable = "WARMPATH_KUBE_CHILD"
+
+func child() int { return 0 }
