@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -233,7 +234,7 @@ func TestWorkersCarryWhatTheySay(t *testing.T) {
 		Key: fleet.Key{ID: 1186445869714687}, Name: "worker-0", Endpoint: netip.MustParseAddrPort("10.0.0.1:8000"),
 		Recovery: "127.0.0.1:39593/43710f49c0cff/worker_kv_indexer_query_dp0", Says: fleet.Say(metadata["worker-0"].said.Advertised),
 	}}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	one.UID = "another" // the pod came back; what is there is of the one before
