@@ -55,6 +55,7 @@ type verdict struct {
 func newRecorder(ctx context.Context, c kubernetes.Interface, namespace string) record.EventRecorder {
 	b := record.NewBroadcaster(
 		record.WithContext(klog.NewContext(ctx, logr.Discard())),
+		record.WithSleepDuration(time.Second), // twelve times; an event is no longer news after minutes
 		// A pool whose workers come and go must not use up the room of warnings.
 		record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: func(e *corev1.Event) string {
 			return e.Source.Component + "/" + string(e.InvolvedObject.UID) + "/" + e.Reason
