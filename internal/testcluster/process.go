@@ -67,6 +67,14 @@ func (p *Process) Running() bool {
 	}
 }
 
+// State says how the process ended; it is empty while it runs.
+func (p *Process) State() string {
+	if p.Running() {
+		return ""
+	}
+	return p.cmd.ProcessState.String()
+}
+
 // Output is what the process wrote so far, to standard output and error.
 func (p *Process) Output() string { return p.output.String() }
 
