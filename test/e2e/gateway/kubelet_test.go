@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/warmpath/warmpath/internal/testcluster"
+	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
 // deployment is a Deployment of pickers.
@@ -96,7 +97,10 @@ func (p *picker) run(d *deployment) {
 	}
 	process := p.Process
 	t.Cleanup(func() {
-		if err := process.Stop(); err != nil && !p.killed() {
+		for _, other := range p.site.pickers { // all at once: each takes some time to drain
+			other.Terminate()
+		}
+		if err := process.Stop(); err != nil && !killed(process) {
 			t.Error(err)
 		}
 		out := process.Output()
@@ -219,8 +223,8 @@ func (p *picker) awaitReady() {
 // when a node dies.
 func (p *picker) crash() { p.Kill() }
 
-// killed says whether the test has ended the process.
-func (p *picker) killed() bool { return !p.Running() && strings.Contains(p.State(), "killed") }
+// killed says whether the test has ended the process as a crash would.
+func killed(p *testcluster.Process) bool { return strings.Contains(p.State(), "killed") }
 
 // restart runs the container of the pod once more.
 func (p *picker) restart() {
@@ -272,6 +276,23 @@ func (p *picker) sees(workers int) {
 	eventually(p.site.t, fmt.Sprintf("%s knows %d workers", p.pod, workers), func() error {
 		if n := p.metric("warmpath_pool_workers"); n != float64(workers) {
 			return fmt.Errorf("it knows %v", n)
+		}
+		return nil
+	})
+}
+
+// knowsAll waits until the picker knows all blocks that the workers hold.
+func (p *picker) knowsAll() {
+	p.site.t.Helper()
+	eventually(p.site.t, p.pod+" knows what the workers hold", func() error {
+		held := 0
+		for _, w := range p.site.workers {
+			if w.role != fleet.Decode { // these announce nothing
+				held += w.Stats().CachedBlocks
+			}
+		}
+		if n := p.metric("warmpath_worker_blocks"); n != float64(held) {
+			return fmt.Errorf("it knows of %v blocks, and they hold %d", n, held)
 		}
 		return nil
 	})

@@ -27,7 +27,7 @@ func TestPrefixesStick(t *testing.T) {
 	for i := range prompts {
 		first[i] = s.complete(tokens(i, blocks)).decode()
 	}
-	p.indexed((prompts * blocks))
+	p.knowsAll()
 	for range repeats {
 		for i := range prompts {
 			r := s.complete(append(tokens(i, blocks), tokens(100+i, 1)...))
@@ -46,17 +46,6 @@ func TestPrefixesStick(t *testing.T) {
 		t.Errorf("the gateway sent %v requests elsewhere", n)
 	}
 	s.policyIs("PrefixAware", "Ready")
-}
-
-// indexed waits until the picker knows of a number of blocks.
-func (p *picker) indexed(blocks int) {
-	p.site.t.Helper()
-	eventually(p.site.t, fmt.Sprintf("%s knows of %d blocks", p.pod, blocks), func() error {
-		if n := p.metric("warmpath_worker_blocks"); n < float64(blocks) {
-			return fmt.Errorf("it knows of %v", n)
-		}
-		return nil
-	})
 }
 
 // TestPrefillHeader wants the decode worker to be told of the prefill worker.
@@ -109,7 +98,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	prompt := tokens(1, 4)
 	held := s.complete(prompt).decode()
 	other := map[string]string{"a": "b", "b": "a"}[held]
-	p.indexed(4)
+	p.knowsAll()
 	goTo := func(what string, want ...string) {
 		t.Helper()
 		for range 5 {
@@ -153,7 +142,7 @@ func TestServedElsewhere(t *testing.T) {
 	prompt := tokens(1, 4)
 	held := s.complete(prompt).decode()
 	other := map[string]string{"a": "b", "b": "a"}[held]
-	p.indexed(4)
+	p.knowsAll()
 	if r := s.complete(prompt); r.decode() != held {
 		t.Fatalf("%s has the prompt, but %s was picked", held, r.decode())
 	}

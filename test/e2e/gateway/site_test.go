@@ -41,6 +41,7 @@ type site struct {
 	t       *testing.T
 	ns      string
 	values  tree
+	workers []*worker
 	started int // pickers so far
 	pickers []*picker
 }
@@ -219,6 +220,7 @@ func generic(t *testing.T, list any) []any {
 type worker struct {
 	*simengine.Engine
 	name string
+	role fleet.Role
 	addr netip.AddrPort
 	stop func() // as a crash would; the pod stays as it is
 }
@@ -233,7 +235,7 @@ var labels = map[fleet.Role]map[string]string{
 // worker starts a worker, and reports its pod as ready.
 func (s *site) worker(name string, role fleet.Role, change func(*simengine.Config)) *worker {
 	s.t.Helper()
-	w := &worker{name: name, addr: netip.AddrPortFrom(mesh.address(), workerPort)}
+	w := &worker{name: name, role: role, addr: netip.AddrPortFrom(mesh.address(), workerPort)}
 	cfg := simengine.Config{
 		Name: name, Listen: w.addr.String(), Role: role, Model: model, BlockSize: blockSize,
 		NATSURL: mesh.bus.ClientURL(), Namespace: s.ns, Generation: dynamo.Gen14,
@@ -262,5 +264,6 @@ func (s *site) worker(name string, role fleet.Role, change func(*simengine.Confi
 	mesh.cluster.CreatePod(s.t, testcluster.Pod{
 		Namespace: s.ns, Name: name, Labels: labels[role], IPs: []string{w.addr.Addr().String()},
 	})
+	s.workers = append(s.workers, w)
 	return w
 }
