@@ -249,6 +249,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	for range 2 { // once for each replica, or nearly so
 		for i := range prompts {
+			s.idle()
 			if r := s.complete(tokens(i, blocks)); r.decode() != first[i] {
 				t.Errorf("prompt %d went to %s, and before the upgrade to %s", i, r.decode(), first[i])
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,7 +45,7 @@ func (s *site) request(path string, body []byte) *http.Request {
 	if body != nil {
 		method, reader = http.MethodPost, bytes.NewReader(body)
 	}
-	url := "http://" + netip.AddrPortFrom(mainAddr, edgePort).String() + path
+	url := "http://" + at(edgePort) + path
 	req, err := http.NewRequestWithContext(s.t.Context(), method, url, reader)
 	if err != nil {
 		panic(err) // the address is fixed

@@ -217,6 +217,14 @@ func (p *picker) awaitReady() {
 		return ok(p.admin + path)
 	})
 	mesh.cluster.SetReady(t, p.site.ns, p.pod, true)
+	d := p.site.deployment()
+	ports := tree{}
+	for _, port := range d.container().Ports {
+		ports[port.Name] = int64(port.ContainerPort)
+	}
+	if err := mesh.publish(t.Context(), p.site.ns, p.pod, p.addr, d.Spec.Template.Labels, ports); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // crash ends the process at once. The pod stays as it is, as it does for some time
@@ -242,13 +250,16 @@ func (p *picker) retire() {
 	t := p.site.t
 	t.Helper()
 	mesh.cluster.TerminatePod(t, p.site.ns, p.pod)
+	if err := mesh.withdraw(t.Context(), p.site.ns, p.pod); err != nil {
+		t.Fatal(err)
+	}
 	port, err := p.site.deployment().port("grpc-ext-proc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	endpoint := netip.AddrPortFrom(p.addr, port).String()
 	eventually(t, "the gateway no longer uses "+p.pod, func() error {
-		clusters, err := fetch("http://" + envoyAdmin + "/clusters")
+		clusters, err := fetch("http://" + at(envoyAdmin) + "/clusters")
 		if err == nil && strings.Contains(clusters, endpoint+"::") {
 			err = fmt.Errorf("Envoy has the endpoint %s", endpoint)
 		}
@@ -296,4 +307,24 @@ func (p *picker) knowsAll() {
 		}
 		return nil
 	})
+}
+
+// idle waits until no picker has a request under way: one whose end it has not seen
+// yet counts as load, and may send the next one to another worker.
+func (s *site) idle() {
+	s.t.Helper()
+	for _, p := range s.pickers {
+		eventually(s.t, p.pod+" has no request under way", func() error {
+			text, err := fetch(p.admin + "/metrics")
+			if err != nil {
+				return err
+			}
+			for _, name := range []string{"streams", "worker_requests", "worker_prefill_tokens", "worker_decode_blocks", "foreign_requests"} {
+				if n := sum(s.t, text, "warmpath_"+name); n != 0 {
+					return fmt.Errorf("%s is %v", name, n)
+				}
+			}
+			return nil
+		})
+	}
 }

@@ -30,6 +30,7 @@ func TestPrefixesStick(t *testing.T) {
 	p.knowsAll()
 	for range repeats {
 		for i := range prompts {
+			s.idle()
 			r := s.complete(append(tokens(i, blocks), tokens(100+i, 1)...))
 			if r.decode() != first[i] {
 				t.Errorf("prompt %d went to %s, and before to %s", i, r.decode(), first[i])
@@ -102,6 +103,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	goTo := func(what string, want ...string) {
 		t.Helper()
 		for range 5 {
+			s.idle()
 			if r := s.complete(prompt); !slices.Contains(want, r.decode()) {
 				t.Errorf("%s: a request went to %s, want %v", what, r.decode(), want)
 			}
@@ -143,6 +145,7 @@ func TestServedElsewhere(t *testing.T) {
 	held := s.complete(prompt).decode()
 	other := map[string]string{"a": "b", "b": "a"}[held]
 	p.knowsAll()
+	s.idle()
 	if r := s.complete(prompt); r.decode() != held {
 		t.Fatalf("%s has the prompt, but %s was picked", held, r.decode())
 	}
@@ -150,6 +153,7 @@ func TestServedElsewhere(t *testing.T) {
 		t.Errorf("%v requests were served elsewhere", n)
 	}
 	workers[held].stop()
+	s.idle()
 	if r := s.complete(prompt); r.decode() != other {
 		t.Errorf("served by %s", r.decode())
 	}

@@ -126,6 +126,9 @@ func (s *site) deploy() {
 func (s *site) start() {
 	s.t.Helper()
 	s.deploy()
+	if err := mesh.publishPool(s.t.Context(), s.ns, release, workerPort, map[string]string{"app": "llm"}); err != nil {
+		s.t.Fatal(err)
+	}
 	for range *s.deployment().Spec.Replicas {
 		s.startPicker()
 	}
