@@ -53,6 +53,7 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 		Namespace:   spec.EventPlane.NATS.Namespace,
 		Name:        spec.EventPlane.NATS.Name,
 		Security:    security(&spec.EventPlane.NATS),
+		AwaitFiles:  a.cluster != nil,
 		Index:       e.index,
 		Known:       a.known,
 		Lost:        func(k fleet.Key) { e.picker.Load().Forget(k) },

@@ -59,7 +59,7 @@ func TestObserve(t *testing.T) {
 func sameObservation(a, b kube.Observation) bool { return same(a, b) }
 
 // TestObserveFiles: files that a policy names and that are not there, each with its
-// field, and what the tokenizer waits for.
+// field.
 func TestObserveFiles(t *testing.T) {
 	dir := t.TempDir()
 	testmodels.WriteSmall(t, dir, testmodels.ChatML)
@@ -79,10 +79,14 @@ func TestObserveFiles(t *testing.T) {
 	if len(got) != 1 || !strings.Contains(got[0].Error(), template) || !strings.Contains(got[0].Error(), "chatTemplate.file") {
 		t.Errorf("missing files %v", got)
 	}
-	r.current.Load().tokenizer.inProcess.waiting = "its breakfast"
-	if got := r.Observe().TokenizerWaits; got != "its breakfast" {
-		t.Errorf("waits for %q", got)
-	}
+}
+
+// TestObserveTokenizer: nobody is there yet who could tell token ids.
+func TestObserveTokenizer(t *testing.T) {
+	dir := t.TempDir()
+	testmodels.WriteSmall(t, dir, testmodels.ChatML)
+	r := start(t, inProcessSpec(dir, ""), prefillA)
+	r.eventually(t, "it waits for an engine", func() bool { return r.Observe().TokenizerWaits == "no engine to compare with yet" })
 }
 
 // TestRestartedWorkerHoldsNothing, nor is anything expected of it.

@@ -185,7 +185,11 @@ func TestServedElsewhereByEnvoy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer front.Stop()
+	t.Cleanup(func() {
+		if err := front.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	url := "http://" + front.Addr().String()
 	served := uint64(0)
 	for range 10 { // the fallback may try the dead one again

@@ -24,6 +24,9 @@ type Config struct {
 	Namespace string // Dynamo base namespace; empty hears all
 	Name      string // connection name, default "warmpath"
 	Security  Security
+	// AwaitFiles lets Run wait for files of Security that cannot be used yet: a
+	// Secret may be mounted later. Otherwise New refuses them.
+	AwaitFiles bool
 
 	Index *index.Index
 	// Known, Lost and Drop may be called with the plane's lock held: none of them
@@ -138,7 +141,7 @@ func New(cfg Config) (*Plane, error) {
 		cfg.Now = time.Now
 	}
 	secrets, err := newSecrets(cfg.Security, cfg.Log)
-	if err != nil {
+	if err != nil && (!cfg.AwaitFiles || secrets == nil) {
 		return nil, fmt.Errorf("eventplane: %w", err)
 	}
 	p := &Plane{
@@ -177,7 +180,7 @@ func (p *Plane) LastError() error {
 	conn := p.conn
 	p.mu.Unlock()
 	if conn == nil {
-		return nil
+		return p.secrets.trouble()
 	}
 	return withoutURL(cmp.Or(conn.LastError(), nats.ErrNoServers))
 }

@@ -28,6 +28,9 @@ const reconnectWait = time.Second
 // is no error: the plane keeps trying, and what it misses shows as gaps. Run may
 // be called once.
 func (p *Plane) Run(ctx context.Context) error {
+	if !p.awaitFiles(ctx) {
+		return nil
+	}
 	closed := make(chan struct{})
 	secrets, use := p.secrets.options()
 	conn, err := nats.Connect(p.cfg.URL, append(secrets,
@@ -221,6 +224,19 @@ func (p *Plane) unsubscribe(subs []*nats.Subscription) {
 		p.subs = slices.DeleteFunc(p.subs, func(s *nats.Subscription) bool { return s == sub })
 		_ = sub.Unsubscribe() // fails when the connection is closed, which is as good
 	}
+}
+
+// awaitFiles waits until the secrets can be used, or ctx ends: a connection without
+// them would be refused, or worse, would not.
+func (p *Plane) awaitFiles(ctx context.Context) bool {
+	for p.secrets.current(); p.secrets.trouble() != nil; p.secrets.current() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(p.reconnectWait):
+		}
+	}
+	return true
 }
 
 func (p *Plane) connected(c *nats.Conn) {

@@ -93,7 +93,8 @@ type material struct {
 	sign           nats.SignatureHandler
 }
 
-// newSecrets reads all files.
+// newSecrets reads all files. It returns secrets together with an error when only a
+// file is at fault.
 func newSecrets(from Security, log *slog.Logger) (*secrets, error) {
 	if err := from.Validate(); err != nil {
 		return nil, err
@@ -124,6 +125,16 @@ func (s *secrets) current() *material {
 		}
 	}
 	return new(s.now)
+}
+
+// trouble is what was wrong with the files at the last look, nil for nothing.
+func (s *secrets) trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.problem == "" {
+		return nil
+	}
+	return errors.New(s.problem)
 }
 
 // changed is how often the files changed so far.

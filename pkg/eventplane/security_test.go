@@ -1,6 +1,7 @@
 package eventplane
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -440,5 +441,58 @@ func TestNewRefusesFiles(t *testing.T) {
 		if strings.Contains(text, "s3cret") || strings.Contains(text, user.seed) || strings.Contains(text, account.seed) {
 			t.Errorf("the error shows a secret: %v", err)
 		}
+	}
+}
+
+// TestFilesComeLater: a plane that may wait for its files connects once they are
+// there, and says before what it waits for. It never connects without.
+func TestFilesComeLater(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	bus := startSecure(t, freePort(t), `authorization: {token: "s3cret"}`)
+	r := newRig(t, bus.address(), "dynamo")
+	cfg := r.plane.cfg
+	cfg.Security, cfg.AwaitFiles = Security{TokenFile: file}, true
+	plane, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plane.reconnectWait = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- plane.Run(ctx) }()
+	waitFor(t, "a reason", func() bool { return plane.LastError() != nil })
+	if err := plane.LastError(); !strings.Contains(err.Error(), file) {
+		t.Errorf("waits for %v, want the file", err)
+	}
+	if n := bus.server.NumClients(); n != 0 || plane.Connected() {
+		t.Errorf("%d connections before there is a secret", n)
+	}
+	writeFile(t, file, "s3cret")
+	waitFor(t, "the connection", plane.Connected)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if r.logs.count("s3cret") != 0 {
+		t.Error("the secret is in the log")
+	}
+}
+
+// A plane that ends before its files come ends well.
+func TestFilesNeverCome(t *testing.T) {
+	r := newRig(t, "", "dynamo")
+	cfg := r.plane.cfg
+	cfg.URL, cfg.Security, cfg.AwaitFiles = "nats://127.0.0.1:1", Security{TokenFile: filepath.Join(t.TempDir(), "token")}, true
+	plane, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := plane.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if plane.Stats().Connected || plane.Warming() == "" && cfg.WarmUp.Timeout > 0 {
+		t.Errorf("%+v", plane.Stats())
 	}
 }

@@ -380,6 +380,9 @@ func (f *facts) indexed() int {
 // picked to prefill: their matches do not count.
 func (f *facts) wrongRole() bool {
 	s, held := f.view.Snapshot, &f.obs.IndexedBlocks
+	if f.pol.Spec != nil && f.pol.Spec.Disaggregation.Mode == v1alpha1.DisaggregationNever {
+		return false // decode workers prefill as well
+	}
 	return f.past.enough() && f.past.Known > 0 && s != nil && s.Count(fleet.Prefill) > 0 &&
 		f.indexed() > 0 && held[fleet.Prefill]+held[fleet.Aggregated] == 0
 }

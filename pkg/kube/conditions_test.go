@@ -285,6 +285,19 @@ func TestConditions(t *testing.T) {
 			}, kind: v1alpha1.ConditionPrefixAware, status: no, reason: "WrongRole", ready: "WrongRole", up: no,
 		},
 		{
+			name: "decode workers prefill where requests are never split", change: func(s *scene) {
+				s.policy.Spec.Disaggregation.Mode = v1alpha1.DisaggregationNever
+				s.obs.IndexedBlocks = [3]int{fleet.Decode: 600}
+				s.traffic(counts(100, 100, 1000, 300, 500, 50))
+			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", ready: "Ready", up: yes,
+		},
+		{
+			name: "aggregated workers prefill, too", change: func(s *scene) {
+				s.view.Snapshot = poolOf(t, 1, 1, 1)
+				s.obs.IndexedBlocks = [3]int{fleet.Decode: 600, fleet.Aggregated: 1}
+			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", ready: "Ready", up: yes,
+		},
+		{
 			name: "decode workers alone prefill, too", change: func(s *scene) {
 				s.view.Snapshot = poolOf(t, 0, 3, 0)
 				s.obs.IndexedBlocks = [3]int{fleet.Decode: 600}
@@ -301,6 +314,13 @@ func TestConditions(t *testing.T) {
 			name: "no hits", change: func(s *scene) { s.traffic(counts(100, 100, 1000, 0, 0, 50)) },
 			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "NoHits",
 			says: []string{"600 blocks", "1000 prompt blocks", "tokenizer", "cacheSalt", "adapters"}, ready: "NoHits", up: no,
+		},
+		{
+			name: "too early to expect a hit", change: func(s *scene) {
+				s.window = window{}
+				s.window.add(epoch, Observation{})
+				s.window.add(epoch.Add(windowLength/2), counts(100, 100, 1000, 0, 0, 50))
+			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", says: []string{"0.0%", "last 3 minutes"}, ready: "Ready", up: yes,
 		},
 		{
 			name: "too few blocks to expect a hit", change: func(s *scene) { s.traffic(counts(30, 30, 200, 0, 0, 50)) },

@@ -246,8 +246,9 @@ func collectRules(s *apiextensionsv1.JSONSchemaProps, path string, rules map[str
 
 // lawful are bad configuration files whose spec is good in a policy, and why.
 var lawful = map[string]string{
-	"nats-missing": "the URL comes from the configuration file of the picker",
-	"nothing-set":  "the URL comes from the configuration file",
+	"kubernetes-selector": "the URL comes from the configuration file of the picker",
+	"nats-missing":        "the URL comes from the configuration file of the picker",
+	"nothing-set":         "the URL comes from the configuration file",
 }
 
 // What is wrong with the spec of a configuration file is wrong with a policy: the
