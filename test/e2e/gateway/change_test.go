@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
@@ -150,6 +153,48 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// TestPortWithoutHTTP2 takes the marks from the picker's port by which Istio knows to
+// speak HTTP/2 to it: the gateway fails, and the status of the policy says why.
+func TestPortWithoutHTTP2(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	s.worker("a", fleet.Aggregated, nil)
+	s.deploy()
+	service := new(corev1.Service)
+	d := s.deployment()
+	if err := mesh.cluster.Client().Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: d.Name}, service); err != nil {
+		t.Fatal(err)
+	}
+	for i := range service.Spec.Ports {
+		if p := &service.Spec.Ports[i]; p.Name == "grpc-ext-proc" {
+			p.Name, p.AppProtocol = "ext-proc", nil
+		}
+	}
+	if err := mesh.cluster.Client().Update(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	if err := mesh.publishPool(t.Context(), s.ns, release, workerPort, map[string]string{"app": "llm"}); err != nil {
+		t.Fatal(err)
+	}
+	p := s.startPicker()
+	p.sees(1)
+	s.accepted() // Istio has no objection
+	eventually(t, "the gateway fails", func() error {
+		r, err := s.send("/v1/completions", completion(tokens(1, 1)))
+		if err == nil && r.status != http.StatusInternalServerError {
+			err = fmt.Errorf("answer %d %s", r.status, r.body)
+		}
+		return err
+	})
+	eventually(t, "the policy's status names the fault", func() error {
+		c := meta.FindStatusCondition(s.policy().Status.Conditions, "ResolvedRefs")
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "PickerPortNotHTTP2" {
+			return fmt.Errorf("ResolvedRefs is %+v", c)
+		}
+		return nil
+	})
+}
+
 // TestNoPicker takes the only picker away. FailClose refuses everything. FailOpen
 // serves what has no body; Istio cannot do so for a body that it streams to the
 // picker. When the picker is back, both are as before.
@@ -221,6 +266,11 @@ func TestUpgrade(t *testing.T) {
 	load := s.startLoad(2)
 
 	old := s.pickers
+	for _, p := range old {
+		if p.metric("warmpath_decisions_total") == 0 {
+			t.Errorf("%s was never asked", p.pod)
+		}
+	}
 	s.pickers = nil
 	set(s.values, "20s", "config", "spec", "eventPlane", "warmUp", "timeout")
 	s.deploy()
@@ -240,7 +290,14 @@ func TestUpgrade(t *testing.T) {
 			r.finish()
 		}
 	}
-	load.progress(5)
+	for _, p := range s.pickers {
+		eventually(t, p.pod+" is asked", func() error {
+			if p.metric("warmpath_decisions_total") == 0 {
+				return errors.New("it has decided nothing")
+			}
+			return nil
+		})
+	}
 	load.stop()
 
 	for _, p := range s.pickers {
