@@ -10,7 +10,8 @@ export WARMPATH_CACHE ?= $(CURDIR)/.cache
 GO ?= go
 TOOL := $(GO) tool -modfile=hack/tools/go.mod
 GOLANGCI_LINT := $(TOOL) golangci-lint
-HELM_TOOL := $(GO) tool -modfile=hack/helm/go.mod
+# The same build as that of the tests, which keep theirs.
+HELM_TOOL := GOFLAGS="$(GOFLAGS) -trimpath" $(GO) tool -modfile=$(CURDIR)/hack/helm/go.mod
 HELM_DOCS ?= $(HELM_TOOL) helm-docs
 KUSTOMIZE ?= $(HELM_TOOL) kustomize
 KUBECTL ?= kubectl
@@ -191,6 +192,9 @@ verify: ## Fail when generated files, formatting or go.mod are not as they shoul
 	for f in "$$tmp"/crd/*.yaml; do diff -u "config/crd/$${f##*/}" "$$f" || { echo "run: make manifests" >&2; exit 1; }; done; \
 	$(CONTROLLER_GEN) object paths=./api/... output:object:dir="$$tmp/object"; \
 	diff -u api/v1alpha1/zz_generated.deepcopy.go "$$tmp/object/zz_generated.deepcopy.go" || { echo "run: make generate" >&2; exit 1; }; \
+	for f in config/crd/routing.warmpath.dev_*.yaml; do cmp "$$f" "charts/warmpath/files/crds/$${f##*/}" || { echo "run: make manifests" >&2; exit 1; }; done; \
+	(cd hack/helm && $(GO) run ./valuesschema -values ../../charts/warmpath/values.yaml -config ../../config/schema/endpointpickerconfig.schema.json -out "$$tmp/values.json"); \
+	diff -u charts/warmpath/values.schema.json "$$tmp/values.json" || { echo "run: make chart" >&2; exit 1; }; \
 	bad="$$(gofmt -l api cmd hack pkg test)"; \
 	test -z "$$bad" || { echo "not formatted, run make fmt:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet ./...

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,25 @@ func (s *RoutingPolicySpec) Inherit(file *RoutingPolicySpec) {
 		if in.ChatTemplate.File == "" {
 			in.ChatTemplate.File = file.Tokenizer.InProcess.ChatTemplate.File
 		}
+	}
+}
+
+// CheckPaths reports the files that a policy does not name from the root on: it has
+// no folder that a relative path could start at.
+func (s *RoutingPolicySpec) CheckPaths() error {
+	var p problems
+	for _, f := range s.EventPlane.NATS.files("eventPlane.nats") {
+		checkAbsolute(&p, f.field, *f.name)
+	}
+	for _, name := range s.Tokenizer.InProcess.paths() {
+		checkAbsolute(&p, "tokenizer.inProcess", *name)
+	}
+	return p.join()
+}
+
+func checkAbsolute(p *problems, path, name string) {
+	if !filepath.IsAbs(name) {
+		p.add(path, "%.128q does not start with /; write where it is mounted in the picker's pod", name)
 	}
 }
 

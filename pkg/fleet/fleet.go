@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"unique"
 )
 
 // Role is what a worker does for a request.
@@ -52,8 +53,7 @@ type Worker struct {
 	Endpoint netip.AddrPort // where requests for this worker are sent
 	Role     Role
 	Recovery string // where it answers questions about what it holds, host:port/path (dynamo.md 1.9); empty: nowhere
-
-	Advertised Advertised
+	Says     Says   // of itself
 }
 
 // Advertised is what a worker says of itself (dynamo.md 3.2). It never decides
@@ -69,6 +69,26 @@ type Advertised struct {
 	KVBlocks         int64 // KV blocks that one rank has room for
 	MaxBatchedTokens int64 // tokens that one rank computes in a step
 	MaxRequests      int64 // requests that one rank computes at once
+}
+
+// Says is what a worker says of itself, kept once for all that say the same:
+// decisions copy workers. The zero value says nothing.
+type Says struct{ handle unique.Handle[Advertised] }
+
+// Say returns what a worker says of itself.
+func Say(a Advertised) Says {
+	if a == (Advertised{}) {
+		return Says{}
+	}
+	return Says{unique.Make(a)}
+}
+
+// Advertised returns what the worker says of itself.
+func (s Says) Advertised() Advertised {
+	if s == (Says{}) {
+		return Advertised{}
+	}
+	return s.handle.Value()
 }
 
 // Snapshot is a pool at one moment. It is immutable once built: never change a

@@ -79,3 +79,16 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("same key twice: %v", err)
 	}
 }
+
+func TestSays(t *testing.T) {
+	if fleet.Say(fleet.Advertised{}) != (fleet.Says{}) || (fleet.Says{}).Advertised() != (fleet.Advertised{}) {
+		t.Error("a worker that says nothing says something")
+	}
+	a := fleet.Advertised{BlockSize: 16, Component: "prefill", KVBlocks: 1}
+	b := a
+	b.KVBlocks = 2
+	same := a
+	if fleet.Say(a).Advertised() != a || fleet.Say(a) != fleet.Say(same) || fleet.Say(a) == fleet.Say(b) {
+		t.Error("what is said is not what was said")
+	}
+}

@@ -167,8 +167,9 @@ func (p *policies) targeting(all []v1alpha1.RoutingPolicy) []*v1alpha1.RoutingPo
 func effective(policy *v1alpha1.RoutingPolicy, file *v1alpha1.RoutingPolicySpec) (*v1alpha1.RoutingPolicySpec, error) {
 	s := policy.Spec.RoutingPolicySpec.DeepCopy()
 	s.Default()
+	paths := s.CheckPaths()
 	s.Inherit(file.DeepCopy()) // a copy: the two must not share lists
-	return s, s.Validate()
+	return s, errors.Join(paths, s.Validate())
 }
 
 // refuse leaves what is in use as it is. It also ends an attempt with what the
@@ -291,12 +292,15 @@ func (p *policies) tell(status metav1.ConditionStatus, reason, format string, ar
 	p.last.Accepted, p.last.Reason, p.last.Message = status, reason, bounded(fmt.Sprintf(format, args...))
 }
 
-// unjoin returns the errors of a list of errors, or of anything else the one that
-// it is.
-func unjoin(err error) []error {
+// unjoin returns the errors of a list of errors, which may hold such lists, or of
+// anything else the one that it is.
+func unjoin(err error) (all []error) {
 	var list interface{ Unwrap() []error }
-	if errors.As(err, &list) {
-		return list.Unwrap()
+	if !errors.As(err, &list) {
+		return []error{err}
 	}
-	return []error{err}
+	for _, e := range list.Unwrap() {
+		all = append(all, unjoin(e)...)
+	}
+	return all
 }

@@ -354,3 +354,20 @@ func TestStepAndStateConcurrently(t *testing.T) {
 		}
 	}
 }
+
+// A policy has no folder that a relative path could start at.
+func TestPathsOfPoliciesStartAtTheRoot(t *testing.T) {
+	file := &v1alpha1.RoutingPolicySpec{}
+	file.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "of-the-file"} // became relative to the process when it was loaded
+	file.Default()
+	policy := &v1alpha1.RoutingPolicy{}
+	if _, err := effective(policy, file); err != nil {
+		t.Errorf("paths of the file: %v", err)
+	}
+	policy.Spec.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "token"}
+	policy.Spec.Tokenizer.InProcess.Source.Directory = &v1alpha1.DirectorySourceSpec{Path: "model"}
+	_, err := effective(policy, file)
+	if got := len(unjoin(err)); err == nil || got != 2 || !strings.Contains(err.Error(), `tokenFile: "token" does not start with /`) {
+		t.Errorf("%d errors: %v", got, err)
+	}
+}

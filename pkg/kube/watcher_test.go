@@ -179,8 +179,8 @@ func TestReadsMetadata(t *testing.T) {
 	create(t, shared, m)
 	r.expect("it says that it has two ranks", "a/0@10.0.0.1:8000 Aggregated", "a/1@10.0.0.1:8000 Aggregated")
 	for rank, w := range r.View().Snapshot.Workers {
-		if want := fmt.Sprintf("10.0.0.1:9000/x/dp%d", rank); w.Recovery != want || w.Advertised.BlockSize != 16 {
-			t.Errorf("rank %d: recovery %q, block size %d", rank, w.Recovery, w.Advertised.BlockSize)
+		if want := fmt.Sprintf("10.0.0.1:9000/x/dp%d", rank); w.Recovery != want || w.Says.Advertised().BlockSize != 16 {
+			t.Errorf("rank %d: recovery %q, block size %d", rank, w.Recovery, w.Says.Advertised().BlockSize)
 		}
 	}
 	if err := unstructured.SetNestedField(m.Object, dynamoData(32), "spec", "data"); err != nil {

@@ -193,12 +193,13 @@ func (p *process) place(t target, active []bool, r rules, found *roleFindings) {
 	if said == nil {
 		said = &silent
 	}
+	says := fleet.Say(said.Advertised)
 	id, ip := fleet.WorkerID(p.name), podIP(p.pod)
 	add := func(index int, port uint16) {
 		rank := said.startRank + uint32(index)
 		p.ranks = append(p.ranks, fleet.Worker{
 			Key: fleet.Key{ID: id, Rank: rank}, Name: p.name, Endpoint: netip.AddrPortFrom(ip, port),
-			Role: role, Recovery: said.recovery[rank], Advertised: said.Advertised,
+			Role: role, Recovery: said.recovery[rank], Says: says,
 		})
 	}
 	switch {

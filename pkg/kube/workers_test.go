@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -231,43 +232,43 @@ func TestWorkersCarryWhatTheySay(t *testing.T) {
 	got := populate(testTarget(8000), []*corev1.Pod{one}, metadata, testRules()).workers
 	want := []fleet.Worker{{
 		Key: fleet.Key{ID: 1186445869714687}, Name: "worker-0", Endpoint: netip.MustParseAddrPort("10.0.0.1:8000"),
-		Recovery: "127.0.0.1:39593/43710f49c0cff/worker_kv_indexer_query_dp0", Advertised: metadata["worker-0"].said.Advertised,
+		Recovery: "127.0.0.1:39593/43710f49c0cff/worker_kv_indexer_query_dp0", Says: fleet.Say(metadata["worker-0"].said.Advertised),
 	}}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	one.UID = "another" // the pod came back; what is there is of the one before
 	got = populate(testTarget(8000), []*corev1.Pod{one}, metadata, testRules()).workers
-	if len(got) != 1 || got[0].Recovery != "" || got[0].Advertised != (fleet.Advertised{}) {
+	if len(got) != 1 || got[0].Recovery != "" || got[0].Says != (fleet.Says{}) {
 		t.Errorf("an older pod's metadata counts: %+v", got)
 	}
 }
 
 func TestProblemsOfPods(t *testing.T) {
-	many := make([]*corev1.Pod, 30)
-	for i := range many {
-		many[i] = pod(fmt.Sprintf("p%02d", i), label("llm-d.ai/role", "planner"))
+	many := []*corev1.Pod{pod("x")}
+	for i := range 30 {
+		many = append(many, pod(fmt.Sprintf("p%02d", i), label("llm-d.ai/role", "planner")))
 	}
 	for name, tc := range map[string]struct {
 		pods   []*corev1.Pod
 		reason string
 		words  []string // in its message
-		other  bool     // not the only problem
 	}{
-		"none matches":  {[]*corev1.Pod{pod("a", label("app", "web"))}, reasonNoReadyPods, []string{"none of the 1 pods", `"app=llm"`, "ns/pool"}, false},
-		"no pod at all": {nil, reasonNoReadyPods, []string{"none of the 0 pods"}, false},
+		"none matches":  {[]*corev1.Pod{pod("a", label("app", "web"))}, reasonNoReadyPods, []string{"none of the 1 pods", `"app=llm"`, "ns/pool"}},
+		"no pod at all": {nil, reasonNoReadyPods, []string{"none of the 0 pods"}},
 		"none is ready": {
-			[]*corev1.Pod{pod("a", notReadyPod), pod("b", notReadyPod), pod("c", terminating), pod("d", ip())}, reasonNoReadyPods,
-			[]string{"of 4 that match", "2 not Ready (a, b)", "1 terminating (c)", "1 without an IP address (d)"}, false,
+			[]*corev1.Pod{pod("a", notReadyPod), pod("b", notReadyPod), pod("c", terminating), pod("d", ip())},
+			reasonNoReadyPods,
+			[]string{"of 4 that match", "2 not Ready (a, b)", "1 terminating (c)", "1 without an IP address (d)"},
 		},
-		"no port":      {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", ""))}, reasonNoReadyPods, []string{"1 without an active port (a)"}, false},
-		"port":         {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", "8000, 9000"))}, reasonUnknownPort, []string{"llm-d.ai/active-ports", `"9000"`, "these pods: a;"}, false},
-		"word":         {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "planner")), pod("b")}, reasonUnknownRole, []string{`llm-d.ai/role has "planner"`, ": a;", "spec.roles"}, false},
-		"many":         {append(many, pod("x")), reasonUnknownRole, []string{"p00, p01", "p09 and 20 more"}, false},
-		"conflict":     {[]*corev1.Pod{pod("x"), pod("a", label("llm-d.ai/role", "prefill"), label("DYN_COMPONENT", "decode"))}, reasonConflictingRoles, []string{`DYN_COMPONENT has "decode"`, `llm-d.ai/role has "prefill"`, ": a;"}, false},
-		"no decode":    {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill"))}, reasonNoDecode, []string{"1 prefill", "refused"}, false},
-		"no prefill":   {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "decode"))}, reasonNoPrefill, []string{"1 decode", "spec.roles.aggregated"}, false},
-		"decode waits": {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill")), pod("b", label("llm-d.ai/role", "decode"), notReadyPod)}, reasonNoDecode, []string{"1 prefill"}, false},
+		"no port":      {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", ""))}, reasonNoReadyPods, []string{"1 without an active port (a)"}},
+		"port":         {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", "8000, 9000"))}, reasonUnknownPort, []string{"llm-d.ai/active-ports", `"9000"`, "these pods: a;"}},
+		"word":         {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "planner")), pod("b")}, reasonUnknownRole, []string{`llm-d.ai/role has "planner"`, ": a;", "spec.roles"}},
+		"many":         {many, reasonUnknownRole, []string{"p00, p01", "p09 and 20 more"}},
+		"conflict":     {[]*corev1.Pod{pod("x"), pod("a", label("llm-d.ai/role", "prefill"), label("DYN_COMPONENT", "decode"))}, reasonConflictingRoles, []string{`DYN_COMPONENT has "decode"`, `llm-d.ai/role has "prefill"`, ": a;"}},
+		"no decode":    {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill"))}, reasonNoDecode, []string{"1 prefill", "refused"}},
+		"no prefill":   {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "decode"))}, reasonNoPrefill, []string{"1 decode", "spec.roles.aggregated"}},
+		"decode waits": {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill")), pod("b", label("llm-d.ai/role", "decode"), notReadyPod)}, reasonNoDecode, []string{"1 prefill"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := populate(testTarget(8000), tc.pods, nil, testRules())

@@ -30,13 +30,21 @@ func TestStandaloneEnvoyServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []string{"FailClose", "FailOpen"} {
-		t.Run(mode, func(t *testing.T) {
+	for _, tc := range []struct {
+		name, mode string
+		tls        bool
+	}{
+		{"FailClose", "FailClose", false},
+		{"FailClose, TLS", "FailClose", true},
+		{"FailOpen", "FailOpen", false},
+		{"FailOpen, TLS", "FailOpen", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			picked, other := worker(t, "picked"), worker(t, "other")
 			extProc := freePort(t)
-			stop := startPicker(t, extProc, picked)
-			envoy := startEnvoy(t, binary, extProc, mode, picked, other)
+			stop := startPicker(t, extProc, picked, tc.tls)
+			envoy := startEnvoy(t, binary, extProc, tc.mode, tc.tls, picked, other)
 
 			eventually(t, "Envoy routes by the picker", func() bool { return envoy.post(t) == "200 picked" })
 			for range 20 {
@@ -55,7 +63,7 @@ func TestStandaloneEnvoyServes(t *testing.T) {
 			}
 
 			stop()
-			if mode == "FailClose" {
+			if tc.mode == "FailClose" {
 				eventually(t, "requests are refused", func() bool { return strings.HasPrefix(envoy.post(t), "503") })
 				return
 			}
@@ -83,7 +91,7 @@ func worker(t *testing.T, name string) string {
 
 // startPicker runs a picker whose pool is one worker. The function that is returned
 // stops it.
-func startPicker(t *testing.T, extProc, workerPort string) (stop func()) {
+func startPicker(t *testing.T, extProc, workerPort string, tls bool) (stop func()) {
 	t.Helper()
 	dir := t.TempDir()
 	write := func(name, content string) string {
@@ -98,10 +106,14 @@ apiVersion: routing.warmpath.dev/v1alpha1
 kind: WorkerList
 workers: [{name: picked, address: 127.0.0.1, ports: [`+workerPort+`]}]
 `)
+	encrypt := ""
+	if tls {
+		encrypt = "extProcTLS: {selfSigned: true}, "
+	}
 	config := write("config.yaml", `
 apiVersion: routing.warmpath.dev/v1alpha1
 kind: EndpointPickerConfig
-server: {extProcAddress: "127.0.0.1:`+extProc+`", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: 1s}
+server: {`+encrypt+`extProcAddress: "127.0.0.1:`+extProc+`", healthAddress: "127.0.0.1:0", metricsAddress: "127.0.0.1:0", drainTimeout: 1s}
 discovery: {file: {path: workers.yaml}}
 spec: {eventPlane: {disabled: true}, tokenizer: {disabled: true}}
 `)
@@ -128,10 +140,10 @@ type envoy struct{ requests, probes string }
 
 // startEnvoy runs the Envoy of the preset, with the names of Services replaced by
 // the loopback.
-func startEnvoy(t *testing.T, binary, extProc, mode string, workers ...string) envoy {
+func startEnvoy(t *testing.T, binary, extProc, mode string, tls bool, workers ...string) envoy {
 	t.Helper()
 	all := objects(t, render(t, "-f", examples(t)["standalone-envoy-failopen"],
-		"--set", "extProcTLS.enabled=false",
+		"--set", fmt.Sprintf("extProcTLS.enabled=%t", tls),
 		"--set", "inferencePool.failureMode="+mode,
 		"--set", "inferencePool.targetPorts={"+strings.Join(workers, ",")+"}",
 		"--set", "config.server.extProcAddress=:"+extProc,

@@ -1,8 +1,11 @@
 package chart
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -78,6 +81,57 @@ func TestAlerts(t *testing.T) {
 	if n := strings.Count(runbooks, "\n## Warmpath"); n != alerts {
 		t.Errorf("%d runbooks for %d alerts", n, alerts)
 	}
+}
+
+// TestExpressions lets Prometheus' own parser read what it will be asked.
+func TestExpressions(t *testing.T) {
+	var all []string
+	example := objects(t, render(t, "-f", examples(t)["production"]))
+	for _, rule := range list(list(at(ofKind(example, "PrometheusRule")[0], "spec", "groups"))[0]["rules"]) {
+		all = append(all, text(rule, "expr"))
+	}
+	for _, m := range ofKind(example, "ConfigMap") {
+		for name, data := range at(m, "data").(object) {
+			if !strings.HasSuffix(name, ".json") {
+				continue
+			}
+			var dashboard struct {
+				Panels []struct{ Targets []struct{ Expr string } }
+			}
+			if err := json.Unmarshal([]byte(data.(string)), &dashboard); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range dashboard.Panels {
+				for _, q := range p.Targets {
+					all = append(all, strings.ReplaceAll(q.Expr, "$__rate_interval", "1m"))
+				}
+			}
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("%d expressions", len(all))
+	}
+	if err := promcheck(t, all...); err != nil {
+		t.Error(err)
+	}
+	if err := promcheck(t, "sum(rate(warmpath_streams[5m])"); err == nil {
+		t.Error("nothing is checked")
+	}
+}
+
+func promcheck(t *testing.T, expressions ...string) error {
+	t.Helper()
+	data, err := json.Marshal(expressions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "-ldflags=-s -w", ".")
+	cmd.Dir = filepath.Join(root, "hack/helm/promcheck")
+	cmd.Stdin = bytes.NewReader(data)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
 }
 
 var metricOrUp = regexp.MustCompile(`(warmpath_[a-z0-9_]+|\bup)\{`)

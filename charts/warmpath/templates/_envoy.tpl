@@ -106,6 +106,9 @@ static_resources:
       unhealthy_threshold: 2
       healthy_threshold: 1
       grpc_health_check: {service_name: envoy.service.ext_proc.v3.ExternalProcessor}
+      {{- if .Values.extProcTLS.enabled }}
+      tls_options: {alpn_protocols: [h2]} # gRPC servers insist on it
+      {{- end }}
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
@@ -113,7 +116,7 @@ static_resources:
     {{- if .Values.extProcTLS.enabled }}
     transport_socket: # encrypted, not verified
       name: envoy.transport_sockets.tls
-      typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, common_tls_context: {}}
+      typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext, common_tls_context: {alpn_protocols: [h2]}}
     {{- end }}
     load_assignment:
       cluster_name: picker
