@@ -17,8 +17,7 @@ func TestProcess(t *testing.T) {
 		eventually(t, name+" runs", func() bool { return p.Output() == "hello\n" })
 		return p
 	}
-	// A shell waits for a program before it heeds a signal, but not in wait.
-	const wait = `; echo $WORD; sleep 60 >/dev/null 2>&1 & wait; kill $!; exit $code`
+	const wait = `; echo $WORD; while [ -z "$code" ]; do sleep 0.05; done; exit $code`
 	good := run("good", "trap 'code=0' TERM"+wait)
 	if good.Name() != "good" || !good.Running() || good.State() != "" {
 		t.Errorf("%s runs: %v, state %q", good.Name(), good.Running(), good.State())
