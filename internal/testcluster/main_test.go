@@ -27,7 +27,7 @@ func (c closing) Run() int {
 
 func TestMain(m *testing.M) {
 	var err error
-	shared, err = Start(context.Background(), Options{CRDs: append([]CRDs{DynamoWorkerMetadatas, GatewayAPI}, DefaultCRDs...)})
+	shared, err = Start(context.Background(), Options{CRDs: append([]CRDs{DynamoWorkerMetadatas, GatewayAPI, IstioNetworking}, DefaultCRDs...)})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -2,7 +2,6 @@ package testcluster
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ type Process struct {
 	cmd    *exec.Cmd
 	output lockedBuffer
 	done   chan struct{}
+	ending sync.Once
 }
 
 // StartProcess runs a program; env is added to the environment. The caller must
@@ -67,17 +67,29 @@ func (p *Process) Running() bool {
 	}
 }
 
+// State says how the process ended; it is empty while it runs.
+func (p *Process) State() string {
+	if p.Running() {
+		return ""
+	}
+	return p.cmd.ProcessState.String()
+}
+
 // Output is what the process wrote so far, to standard output and error.
 func (p *Process) Output() string { return p.output.String() }
+
+// Terminate sends SIGTERM, and does not wait. Calling it again does nothing: many
+// programs give up what they are finishing at a second signal.
+func (p *Process) Terminate() {
+	p.ending.Do(func() {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it has ended when this fails
+	})
+}
 
 // Stop ends the process with SIGTERM and waits for it. The error says that it did
 // not end well, and what it wrote last.
 func (p *Process) Stop() error {
-	if p.Running() {
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("stop %s: %w", p.name, err)
-		}
-	}
+	p.Terminate()
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
 	select {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/warmpath/warmpath/internal/cachedir"
 	"github.com/warmpath/warmpath/internal/testcluster"
@@ -46,22 +47,39 @@ const parallel = "4"
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if text := os.Getenv(partsEnv); text != "" {
-		os.Exit(inside(m, text))
+		if err := json.Unmarshal([]byte(text), &have); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(inside(m, setUpNetwork, func() error { return nil }))
 	}
 	dir, err := os.MkdirTemp("", "warmpath-gateway-")
-	if err == nil {
-		err = prepare(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	code := 1
-	if err == nil {
-		code, err = enter(have)
+	cleanUp := func() error { return os.RemoveAll(dir) }
+	if err := prepare(dir); err != nil {
+		fmt.Fprintln(os.Stderr, errors.Join(err, cleanUp()))
+		os.Exit(1)
 	}
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+	code, err := enter(have)
+	if errors.Is(err, errNoNamespace) {
+		fmt.Fprintln(os.Stderr, err, "(the loopback serves instead)")
+		os.Exit(inside(m, useLoopback, cleanUp))
+	}
+	if err := errors.Join(err, cleanUp()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
 	os.Exit(code)
 }
+
+// layoutEnv set to loopback makes the tests do without a namespace of their own.
+const layoutEnv = "WARMPATH_TEST_GATEWAY_LAYOUT"
+
+// errNoNamespace says that the tests cannot have a network namespace.
+var errNoNamespace = errors.New("no user and network namespace for the tests with a real gateway")
 
 // prepare makes all parts.
 func prepare(dir string) error {
@@ -86,35 +104,36 @@ func prepare(dir string) error {
 	return nil
 }
 
-// inside runs the tests, in the network namespace.
-func inside(m *testing.M, text string) int {
+// inside runs the tests, where their network is.
+func inside(m *testing.M, setUp, cleanUp func() error) int {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(parallel) // a number always fits
 	}
-	err := json.Unmarshal([]byte(text), &have)
-	if err == nil {
-		err = setUpNetwork()
-	}
+	log.SetLogger(log.Log.WithSink(log.NullLogSink{})) // the cluster's clients ask for one
+	err := setUp()
 	if err == nil {
 		mesh, err = startControlPlane(context.Background())
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, errors.Join(err, cleanUp()))
 		return 1
 	}
-	goleak.VerifyTestMain(closing{m}) // ends the process
+	goleak.VerifyTestMain(closing{m, cleanUp}) // ends the process
 	return 1
 }
 
 // closing ends the shared parts before goleak looks for what is left.
-type closing struct{ m *testing.M }
+type closing struct {
+	m       *testing.M
+	cleanUp func() error
+}
 
 func (c closing) Run() int {
 	code := c.m.Run()
 	if code != 0 {
 		mesh.explain(os.Stderr)
 	}
-	if err := mesh.close(); err != nil {
+	if err := errors.Join(mesh.close(), c.cleanUp()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return max(code, 1)
 	}

@@ -43,11 +43,15 @@ var (
 	mainAddr = netip.MustParseAddr("10.88.0.1") // of everything that is no pod of a test
 )
 
-// Where the parts listen that only this namespace sees.
+// at is a port of the main address.
+func at(port uint16) string { return netip.AddrPortFrom(mainAddr, port).String() }
+
+// Ports of the shared parts.
 const (
-	istiodHTTP = "127.0.0.1:15080"
-	istiodXDS  = "127.0.0.1:15010"
-	envoyAdmin = "127.0.0.1:15000"
+	istiodHTTP    = 15080
+	istiodXDS     = 15010
+	istiodMetrics = 15014
+	envoyAdmin    = 15000
 )
 
 // controlPlane is what all tests share: an API server, Istio, one Envoy that is the
@@ -100,9 +104,11 @@ func (p *controlPlane) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if p.slices, err = testcluster.StartProcess("endpointslices", nil,
-		filepath.Join(have.Assets, string(testcluster.EndpointSlices)), "-kubeconfig", kubeconfig); err != nil {
-		return err
+	if !loopback {
+		if p.slices, err = testcluster.StartProcess("endpointslices", nil,
+			filepath.Join(have.Assets, string(testcluster.EndpointSlices)), "-kubeconfig", kubeconfig); err != nil {
+			return err
+		}
 	}
 	if err := p.startIstiod(ctx, kubeconfig); err != nil {
 		return err
@@ -124,12 +130,12 @@ func (p *controlPlane) startIstiod(ctx context.Context, kubeconfig string) (err 
 		"POD_NAME=istiod-0", "POD_NAMESPACE=istio-system", "ENABLE_GATEWAY_API_INFERENCE_EXTENSION=true",
 		"PILOT_ENABLE_METADATA_EXCHANGE=false", "PILOT_ENABLE_ALPN_FILTER=false",
 	}, filepath.Join(have.Assets, string(testcluster.Istiod)), "discovery", "--kubeconfig", kubeconfig,
-		"--meshConfig", meshConfig, "--clusterID", "Kubernetes", "--httpAddr", istiodHTTP, "--grpcAddr", istiodXDS,
-		"--httpsAddr", "", "--secureGRPCAddr", "", "--monitoringAddr", "127.0.0.1:15014", "--ctrlz_port", "0")
+		"--meshConfig", meshConfig, "--clusterID", "Kubernetes", "--httpAddr", at(istiodHTTP), "--grpcAddr", at(istiodXDS),
+		"--httpsAddr", "", "--secureGRPCAddr", "", "--monitoringAddr", at(istiodMetrics), "--ctrlz_port", "0")
 	if err != nil {
 		return err
 	}
-	return await(ctx, "istiod is ready", p.istiod, func() error { return ok("http://" + istiodHTTP + "/ready") })
+	return await(ctx, "istiod is ready", p.istiod, func() error { return ok("http://" + at(istiodHTTP) + "/ready") })
 }
 
 //go:embed testdata/gateway.yaml
@@ -153,7 +159,13 @@ func (p *controlPlane) applyGateway(ctx context.Context) error {
 		Phase: corev1.PodRunning, PodIP: mainAddr.String(), PodIPs: []corev1.PodIP{{IP: mainAddr.String()}},
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}
-	return p.cluster.Client().Status().Update(ctx, pod)
+	if err := p.cluster.Client().Status().Update(ctx, pod); err != nil {
+		return err
+	}
+	if err := p.bindGateway(ctx); err != nil {
+		return err
+	}
+	return p.publish(ctx, pod.Namespace, pod.Name, mainAddr, pod.Labels, nil)
 }
 
 //go:embed testdata/bootstrap.json.tmpl
@@ -165,7 +177,7 @@ func (p *controlPlane) startEnvoy(ctx context.Context) (err error) {
 	var text bytes.Buffer
 	if err := bootstrap.Execute(&text, map[string]any{
 		"Address": mainAddr, "Name": edgeName, "Namespace": edgeNamespace,
-		"Admin": netip.MustParseAddrPort(envoyAdmin), "XDS": netip.MustParseAddrPort(istiodXDS),
+		"AdminPort": envoyAdmin, "XDSPort": istiodXDS,
 	}); err != nil {
 		return err
 	}
@@ -178,7 +190,7 @@ func (p *controlPlane) startEnvoy(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, "Envoy is ready", p.envoy, func() error { return ok("http://" + envoyAdmin + "/ready") }); err != nil {
+	if err := await(ctx, "Envoy is ready", p.envoy, func() error { return ok("http://" + at(envoyAdmin) + "/ready") }); err != nil {
 		return err
 	}
 	return await(ctx, "the Gateway is programmed", p.envoy, func() error {

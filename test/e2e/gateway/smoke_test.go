@@ -1,5 +1,0 @@
-package gateway
-
-import "testing"
-
-func TestSmoke(t *testing.T) { t.Log("up") }
