@@ -92,18 +92,23 @@ func (c *Cluster) ServiceAccountConfig(t testing.TB, namespace, name string) *re
 	return config
 }
 
-// Kubeconfig writes a configuration to a file, for programs that are given one, and
-// returns its path. Its namespace is the one named, as in a pod of that namespace.
-func Kubeconfig(t testing.TB, config *rest.Config, namespace string) string {
-	t.Helper()
+// KubeconfigOf is a configuration in the form that programs are given in a file. Its
+// namespace is the one named, as in a pod of that namespace.
+func KubeconfigOf(config *rest.Config, namespace string) *clientcmdapi.Config {
 	const name = "test"
 	file := clientcmdapi.NewConfig()
 	file.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
 	file.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: config.BearerToken}
 	file.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
 	file.CurrentContext = name
+	return file
+}
+
+// Kubeconfig writes [KubeconfigOf] to a file of the test and returns its path.
+func Kubeconfig(t testing.TB, config *rest.Config, namespace string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*file, path); err != nil {
+	if err := clientcmd.WriteToFile(*KubeconfigOf(config, namespace), path); err != nil {
 		t.Fatal(fmt.Errorf("write %s: %w", path, err))
 	}
 	return path

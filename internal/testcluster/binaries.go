@@ -136,17 +136,17 @@ func (r recipe) build(ctx context.Context, source, dir string, progress io.Write
 
 // assetsModule is the folder hack/assets of this repository.
 func assetsModule(ctx context.Context) (string, error) {
-	root, err := moduleDir(ctx, "github.com/warmpath/warmpath")
+	root, err := moduleDir(ctx, "", "github.com/warmpath/warmpath")
 	if err != nil {
 		return "", err
 	}
 	return filepath.Join(root, "hack", "assets"), nil
 }
 
-// moduleDir is where the source of a module is, in the version that the root
-// module asks for.
-func moduleDir(ctx context.Context, module string) (string, error) {
-	dir, err := goCommand(ctx, "", "list", "-m", "-f", "{{.Dir}}", module)
+// moduleDir is where the source of a module is, in the version that the module of
+// folder main asks for: the root module where it is empty.
+func moduleDir(ctx context.Context, main, module string) (string, error) {
+	dir, err := goCommand(ctx, main, "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
 		return "", err
 	}
@@ -170,20 +170,21 @@ func goCommand(ctx context.Context, dir string, args ...string) (string, error) 
 
 // hashFiles returns a hash of the names and contents of all files below dir.
 func hashFiles(dir string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
 	h := sha256.New()
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		content, err := os.ReadFile(path)
+		content, err := fs.ReadFile(root.FS(), path)
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(h, "%s %d\n%s", filepath.ToSlash(name), len(content), content)
+		fmt.Fprintf(h, "%s %d\n%s", path, len(content), content)
 		return nil
 	})
 	return hex.EncodeToString(h.Sum(nil)[:8]), err

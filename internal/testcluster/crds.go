@@ -25,6 +25,7 @@ const (
 	RoutingPolicies       CRDs = "RoutingPolicies"       // routing.warmpath.dev/v1alpha1
 	DynamoWorkerMetadatas CRDs = "DynamoWorkerMetadatas" // nvidia.com/v1alpha1
 	GatewayAPI            CRDs = "GatewayAPI"            // the standard channel
+	IstioNetworking       CRDs = "IstioNetworking"       // networking.istio.io: DestinationRule and others
 )
 
 // DefaultCRDs are those of a cluster that warmpath was installed in.
@@ -94,15 +95,38 @@ func (kind CRDs) read(ctx context.Context) ([]*apiextensionsv1.CustomResourceDef
 		module, pattern = "sigs.k8s.io/gateway-api", "config/crd/standard/*.yaml"
 	case RoutingPolicies:
 		module, pattern = "github.com/warmpath/warmpath", "config/crd/routing.warmpath.dev_*.yaml"
+	case IstioNetworking:
+		return kind.readIstio(ctx)
 	case OldInferencePools, DynamoWorkerMetadatas:
 		return kind.readOwn()
 	default:
 		return nil, fmt.Errorf("no CRDs %q", kind)
 	}
-	dir, err := moduleDir(ctx, module)
+	dir, err := moduleDir(ctx, "", module)
 	if err != nil {
 		return nil, err
 	}
+	return readFiles(dir, pattern)
+}
+
+// readIstio returns those of Istio's definitions that are about networking.
+func (kind CRDs) readIstio(ctx context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	source, err := assetsModule(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := moduleDir(ctx, source, "istio.io/istio")
+	if err != nil {
+		return nil, err
+	}
+	all, err := readFiles(dir, "manifests/charts/base/files/crd-all.gen.yaml")
+	return slices.DeleteFunc(all, func(c *apiextensionsv1.CustomResourceDefinition) bool {
+		return c.Spec.Group != "networking.istio.io"
+	}), err
+}
+
+// readFiles returns the definitions in files of a module.
+func readFiles(dir, pattern string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil {
 		return nil, err
@@ -113,7 +137,7 @@ func (kind CRDs) read(ctx context.Context) ([]*apiextensionsv1.CustomResourceDef
 	}
 	// The folders also hold other kinds, which are left out.
 	if len(options.CRDs) == 0 {
-		return nil, fmt.Errorf("no CRDs in %s of module %s", pattern, module)
+		return nil, fmt.Errorf("no CRDs in %s of %s", pattern, dir)
 	}
 	return slices.Clip(options.CRDs), nil
 }

@@ -51,6 +51,9 @@ func StartProcess(name string, env []string, command ...string) (*Process, error
 	return p, nil
 }
 
+// Name is what the process was called.
+func (p *Process) Name() string { return p.name }
+
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

@@ -20,9 +20,9 @@ import (
 
 // Names of files in the cluster's folder.
 const (
-	keyFile    = "sa.key"     // signs the tokens of service accounts
-	tokensFile = "tokens.csv" //nolint:gosec // the name of a file
-	certDir    = "certs"      // where the API server keeps the certificate it makes itself
+	keyFile    = "sa.key" // signs the tokens of service accounts
+	tokensFile = "tokens.csv"
+	certDir    = "certs" // where the API server keeps the certificate it makes itself
 	certFile   = certDir + "/apiserver.crt"
 )
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -15,14 +16,17 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
@@ -109,23 +113,26 @@ func newCluster(w *Watcher, config *rest.Config) (cluster.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A selector keeps the cache to the namespace. Its own way of doing so, a cache
+	// for each namespace, leaves goroutines behind when something is never read.
+	inNamespace := fields.OneTermEqualSelector("metadata.namespace", w.namespace)
 	objects := map[client.Object]cache.ByObject{
-		&corev1.Pod{}:     {Transform: trimPod(w.cfg.Discovery.ActivePortsAnnotations)},
-		&workerMetadata{}: {Transform: trimMetadata},
+		&corev1.Pod{}:     {Field: inNamespace, Transform: trimPod(w.cfg.Discovery.ActivePortsAnnotations)},
+		&workerMetadata{}: {Field: inNamespace, Transform: trimMetadata},
 	}
 	if pool := w.cfg.Discovery.Pool; pool != nil {
 		objects[&inferencev1.InferencePool{}] = cache.ByObject{
 			Transform: trimOther,
-			Field:     fields.OneTermEqualSelector("metadata.name", pool.Name),
+			Field:     fields.AndSelectors(inNamespace, fields.OneTermEqualSelector("metadata.name", pool.Name)),
 		}
-		objects[&v1alpha1.RoutingPolicy{}] = cache.ByObject{Transform: trimOther}
+		objects[&v1alpha1.RoutingPolicy{}] = cache.ByObject{Field: inNamespace, Transform: trimOther}
 	}
 	return cluster.New(config, func(o *cluster.Options) {
 		o.Scheme = scheme
+		o.MapperProvider = newMapper
 		o.Logger = logr.FromSlogHandler(w.cfg.Log.Handler())
 		o.Cache = cache.Options{
-			DefaultNamespaces: map[string]cache.Config{w.namespace: {}},
-			ByObject:          objects,
+			ByObject: objects,
 			// What nobody follows is asked for, never followed by accident.
 			ReaderFailOnMissingInformer: true,
 			NewInformer:                 w.newInformer,
@@ -136,6 +143,42 @@ func newCluster(w *Watcher, config *rest.Config) (cluster.Cluster, error) {
 		}}
 	})
 }
+
+// newMapper returns a mapper that knows what is read here without asking, so that a
+// watcher can be made while there is no API server, and of kinds that are not there
+// yet.
+func newMapper(config *rest.Config, c *http.Client) (meta.RESTMapper, error) {
+	dynamic, err := apiutil.NewDynamicRESTMapper(config, c)
+	if err != nil {
+		return nil, err
+	}
+	known := meta.NewDefaultRESTMapper(nil)
+	for _, k := range []struct {
+		gvk              schema.GroupVersionKind
+		plural, singular string
+		scope            meta.RESTScope
+	}{
+		{podKind, "pods", "pod", meta.RESTScopeNamespace},
+		{metadataKind, "dynamoworkermetadatas", "dynamoworkermetadata", meta.RESTScopeNamespace},
+		{poolKind, "inferencepools", "inferencepool", meta.RESTScopeNamespace},
+		{policyKind, "routingpolicies", "routingpolicy", meta.RESTScopeNamespace},
+		{corev1.SchemeGroupVersion.WithKind("Service"), "services", "service", meta.RESTScopeNamespace},
+		{authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews", "selfsubjectaccessreview", meta.RESTScopeRoot},
+		{authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), "selfsubjectreviews", "selfsubjectreview", meta.RESTScopeRoot},
+	} {
+		version := k.gvk.GroupVersion()
+		known.AddSpecific(k.gvk, version.WithResource(k.plural), version.WithResource(k.singular), k.scope)
+	}
+	return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, dynamic}}, nil
+}
+
+// The kinds that are followed.
+var (
+	podKind      = corev1.SchemeGroupVersion.WithKind("Pod")
+	metadataKind = metadataVersion.WithKind("DynamoWorkerMetadata")
+	poolKind     = inferencev1.SchemeGroupVersion.WithKind("InferencePool")
+	policyKind   = v1alpha1.GroupVersion.WithKind("RoutingPolicy")
+)
 
 var logLibraries sync.Once
 

@@ -51,7 +51,7 @@ func (l *workerMetadataList) DeepCopyObject() runtime.Object {
 
 // addMetadata makes a scheme know the kind.
 func addMetadata(s *runtime.Scheme) error {
-	s.AddKnownTypeWithName(metadataVersion.WithKind("DynamoWorkerMetadata"), &workerMetadata{})
+	s.AddKnownTypeWithName(metadataKind, &workerMetadata{})
 	s.AddKnownTypeWithName(metadataVersion.WithKind("DynamoWorkerMetadataList"), &workerMetadataList{})
 	metav1.AddToGroupVersion(s, metadataVersion)
 	return nil

@@ -100,8 +100,8 @@ func New(cfg Config) (*Watcher, error) {
 		return nil, err
 	}
 	w.kinds = kinds{
-		{gvk: corev1.SchemeGroupVersion.WithKind("Pod"), resource: "pods", object: &corev1.Pod{}},
-		{gvk: metadataVersion.WithKind("DynamoWorkerMetadata"), resource: "dynamoworkermetadatas", object: &workerMetadata{}},
+		{gvk: podKind, resource: "pods", object: &corev1.Pod{}},
+		{gvk: metadataKind, resource: "dynamoworkermetadatas", object: &workerMetadata{}},
 	}
 	if s := cfg.Discovery.Selector; s != nil {
 		t, err := selectorTarget(s, w.namespace)
@@ -111,8 +111,8 @@ func New(cfg Config) (*Watcher, error) {
 		w.fixed = &t
 	} else {
 		w.kinds = append(w.kinds,
-			&kind{gvk: inferencev1.SchemeGroupVersion.WithKind("InferencePool"), resource: "inferencepools", object: &inferencev1.InferencePool{}},
-			&kind{gvk: v1alpha1.GroupVersion.WithKind("RoutingPolicy"), resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}})
+			&kind{gvk: poolKind, resource: "inferencepools", object: &inferencev1.InferencePool{}},
+			&kind{gvk: policyKind, resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}})
 	}
 	if w.cluster, err = newCluster(w, config); err != nil {
 		return nil, err

@@ -1,0 +1,5 @@
+package gateway
+
+import "testing"
+
+func TestSmoke(t *testing.T) { t.Log("up") }
