@@ -1,6 +1,7 @@
 # Everything a developer or CI runs. "make" alone lists the targets.
 
 SHELL := /usr/bin/env bash -o pipefail
+comma := ,
 .DEFAULT_GOAL := help
 
 # What tests and the demo install (Envoy, Dynamo) goes here; git ignores it.
@@ -49,6 +50,15 @@ POOL ?= warmpath
 
 CONTAINER_TOOL ?= docker
 IMG ?= warmpath/epp:$(VERSION)
+# What the image is made of: the commit, its time, the platforms, and a base image
+# (a folder with an OCI layout or a reference in a registry) where none is too little.
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
+PLATFORMS ?= linux/amd64,linux/arm64
+BASE ?=
+DIST ?= dist
+IMAGE_TOOL := $(GO) run -C hack/image .
+IMAGE_ARCHIVE = $(abspath $(DIST))/warmpath-epp.oci.tar
 
 ##@ General
 
@@ -70,8 +80,26 @@ demo: build ## Watch prefix routing work: NATS, workers, picker and Envoy on thi
 	bin/warmpath demo $(DEMO_ARGS)
 
 .PHONY: image
-image: ## Build the picker's container image (IMG, CONTAINER_TOOL).
+image: ## Write dist/warmpath-epp.oci.tar, without a container engine (IMG, BASE, PLATFORMS).
+	$(IMAGE_TOOL) build -source '$(CURDIR)' -archive '$(IMAGE_ARCHIVE)' -name '$(IMG)' -base '$(BASE)' \
+		-platforms '$(PLATFORMS)' -version '$(VERSION)' -revision '$(REVISION)'
+
+.PHONY: image-push
+image-push: ## Push what "make image" wrote to a registry (IMG=registry/repository:tag).
+	$(IMAGE_TOOL) push -archive '$(IMAGE_ARCHIVE)' -to '$(IMG)'
+
+.PHONY: image-docker
+image-docker: ## Build the image from the Dockerfile instead (IMG, CONTAINER_TOOL).
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .
+
+# The modules are in the cache once the image is built, so nobody is asked.
+.PHONY: sbom
+sbom: image ## Write dist/epp-*.cdx.json, a CycloneDX list of what is in each binary of the image.
+	@set -eu; for p in $(subst $(comma), ,$(PLATFORMS)); do \
+		binary="$(abspath $(DIST))/epp-$${p/\//-}"; \
+		GOPROXY=off $(GO) tool -modfile=hack/image/go.mod cyclonedx-gomod bin -json -std -licenses -noserial -notimestamp \
+			-version '$(VERSION)' -output "$$binary.cdx.json" "$$binary"; \
+	done
 
 .PHONY: clean
 clean: ## Remove what was built. What was installed stays in WARMPATH_CACHE.
@@ -80,10 +108,11 @@ clean: ## Remove what was built. What was installed stays in WARMPATH_CACHE.
 ##@ Test
 
 .PHONY: test
-test: vet ## Run every test, whole-system tests included; with the race detector but for comparisons of one thread with large files.
+test: vet gateway-assets ## Run every test, whole-system tests included; with the race detector but for comparisons of one thread with large files.
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -vE '$(ONE_THREAD)')
 	$(GO) test -race -run 'Concurrently|AtOnce' -timeout $(TEST_TIMEOUT) ./pkg/prompt/tokenizer ./pkg/prompt/encoder
 	$(GO) test -timeout $(TEST_TIMEOUT) $$($(GO) list ./... | grep -E '$(ONE_THREAD)')
+	$(GO) test -C hack/image -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-race
 test-race: ## Run the concurrent packages RACE_COUNT times with the race detector.
@@ -146,6 +175,7 @@ vet: ## Run go vet.
 .PHONY: lint
 lint: ## Run the linters, import directions included.
 	$(GOLANGCI_LINT) run
+	cd hack/image && $(GO) tool -modfile=../tools/go.mod golangci-lint run --config ../../.golangci.yml
 
 .PHONY: lint-config
 lint-config: ## Check the linters' configuration.
@@ -165,6 +195,7 @@ verify: ## Fail when generated files, formatting or go.mod are not as they shoul
 	test -z "$$bad" || { echo "not formatted, run make fmt:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
+	$(GO) -C hack/image mod tidy -diff
 	$(GO) mod verify
 
 ##@ Generate

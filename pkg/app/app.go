@@ -194,7 +194,8 @@ func (a *App) Run(ctx context.Context) error {
 		return a.extproc.Run(serving, a.streams, a.health)
 	})
 	group.Go(func() error { return a.source.Run(rest) })
-	group.Go(func() error { return a.life.run(rest) })
+	group.Go(func() error { return a.life.watch(rest) })
+	group.Go(func() error { return a.life.wait(rest) })
 	group.Go(func() error {
 		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve metrics: %w", err)
@@ -219,7 +220,7 @@ func (a *App) startFirst(ctx context.Context) error {
 	defer func() { <-a.applying }()
 	a.life.begin(ctx)
 	parts := a.current.Load().parts()
-	if err := a.start(parts); err != nil {
+	if err := a.start(parts); err != nil { //nolint:contextcheck // it has just become the one of all parts
 		return err
 	}
 	for _, p := range parts {

@@ -430,6 +430,27 @@ func TestRunEndsWhenAPartFails(t *testing.T) {
 	}
 }
 
+// TestRunEndsWhenTheEventPlaneFails: an address that is none shows at the start only.
+func TestRunEndsWhenTheEventPlaneFails(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	_, config := files(t, noEvents, aggregated)
+	cfg, err := v1alpha1.Load(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Spec.EventPlane.Disabled, cfg.Spec.EventPlane.NATS.URL = false, "nats://127.0.0.1:port"
+	a, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "eventplane: connect to NATS") {
+		t.Errorf("Run: %v", err)
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTakenAddress: the error names the field, and what was opened is closed.
 func TestTakenAddress(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

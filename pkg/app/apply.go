@@ -42,14 +42,14 @@ func (a *App) Apply(ctx context.Context, spec *v1alpha1.RoutingPolicySpec) error
 		a.leave(next)
 		return err
 	}
-	a.replaced(now, next)
+	a.replaced(now, next) //nolint:contextcheck // what is applied outlives the call
 	return nil
 }
 
 // warm starts the parts of a generation that are new, and waits until they are as
 // ready as those of a picker that starts must be.
 func (a *App) warm(ctx context.Context, g *generation, fresh []*part) error {
-	if err := a.start(fresh); err != nil {
+	if err := a.start(fresh); err != nil { //nolint:contextcheck // what is applied outlives the call
 		return err
 	}
 	if len(fresh) == 0 {

@@ -28,14 +28,19 @@ func (l *life) begin(ctx context.Context) {
 	l.ctx = ctx
 }
 
-// run returns when ctx has ended and all that was started has too, or with the
-// error of a part that is in use.
-func (l *life) run(ctx context.Context) error {
+// watch returns the error of a part that is in use, nil when ctx has ended.
+func (l *life) watch(ctx context.Context) error {
 	select {
 	case err := <-l.failed:
 		return err
 	case <-ctx.Done():
+		return nil
 	}
+}
+
+// wait returns when ctx has ended, and all that was started has too.
+func (l *life) wait(ctx context.Context) error {
+	<-ctx.Done()
 	l.mu.Lock()
 	l.over = true
 	l.mu.Unlock()

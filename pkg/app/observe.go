@@ -35,7 +35,7 @@ func (a *App) Observe() kube.Observation {
 
 // errorsOf takes a joined error apart.
 func errorsOf(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // it is the outermost one that is joined
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
 	}
 	if err != nil {

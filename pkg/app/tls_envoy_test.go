@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,7 +137,7 @@ func post(url string) error {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK || string(text) != "hello" {
-		return fmt.Errorf("%d %q, %v", resp.StatusCode, text, err) //nolint:errorlint // it may be nil
+		return fmt.Errorf("%d %q, %v", resp.StatusCode, text, err)
 	}
 	return nil
 }
@@ -165,11 +167,45 @@ func TestEnvoyOverTLS(t *testing.T) {
 	}
 }
 
+// TestServedElsewhereByEnvoy: the picked worker refuses connections, and Envoy goes to
+// another one by itself. Only what it says of who served tells.
+func TestServedElsewhereByEnvoy(t *testing.T) {
+	alive := startHello(t)
+	dead := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(freePort(t)))
+	r := start(t, noText+noEvents, fmt.Sprintf("- {name: dead, address: 127.0.0.1, ports: [%d], workerID: \"31\"}\n", dead.Port()))
+	r.waitReady(t)
+	binary, err := gateway.InstallEnvoy(t.Context(), cachedir.Path(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, err := gateway.StartEnvoy(t.Context(), binary, gateway.Config{
+		Picker: r.ExtProcAddr().(*net.TCPAddr).AddrPort(), Follow: gateway.OverrideHost,
+		Workers: []netip.AddrPort{dead, netip.MustParseAddrPort(strings.TrimPrefix(alive.URL, "http://"))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer front.Stop()
+	url := "http://" + front.Addr().String()
+	served := uint64(0)
+	for range 10 { // the fallback may try the dead one again
+		if post(url) == nil {
+			served++
+		}
+	}
+	if served == 0 {
+		t.Fatal("the other worker never served")
+	}
+	if got := r.Observe().ServedElsewhere; got != served {
+		t.Errorf("%d responses from elsewhere are counted, want %d", got, served)
+	}
+	if got := r.log.count("picked=" + dead.String() + " served=" + strings.TrimPrefix(alive.URL, "http://")); got != 1 {
+		t.Errorf("%d lines of the log, want 1\n%s", got, r.log)
+	}
+}
+
 func portOf(r *running) int {
-	var port int
-	_, text, _ := strings.Cut(r.ExtProcAddr().String(), ":")
-	fmt.Sscan(text, &port)
-	return port
+	return r.ExtProcAddr().(*net.TCPAddr).Port
 }
 
 // TestEnvoyChecksCertificate: a gateway that trusts one authority only goes on

@@ -63,7 +63,7 @@ func (s series) labels() []string {
 // perWorker are the families with a worker in their first two labels.
 var perWorker = []*prometheus.Desc{descRecovered, descResyncs, descEvents, descGaps, descMissed, descRestarts, descUnused, descStrays}
 
-// of says whether a series is about a worker that is in no pool.
+// gone says whether a series is about a worker that the pool does not have.
 func (s series) gone(pool *fleet.Snapshot) bool {
 	if !slices.Contains(perWorker, s.desc) {
 		return false

@@ -6,6 +6,9 @@
 // header mutations and dynamic metadata, or an error becomes an immediate
 // response (response.go, the only file that knows HTTP status codes).
 //
+// All that a policy decides is a [Routing]. A request keeps the one that was in
+// use when its headers came (routing.go).
+//
 // It never changes a byte of a body and never holds a lock while it sends or
 // receives. Start at [Server].
 //

@@ -176,7 +176,7 @@ func newMapper(config *rest.Config, c *http.Client) (meta.RESTMapper, error) {
 var (
 	podKind      = corev1.SchemeGroupVersion.WithKind("Pod")
 	metadataKind = metadataVersion.WithKind("DynamoWorkerMetadata")
-	poolKind     = inferencev1.SchemeGroupVersion.WithKind("InferencePool")
+	poolKind     = schema.GroupVersion(inferencev1.GroupVersion).WithKind("InferencePool")
 	policyKind   = v1alpha1.GroupVersion.WithKind("RoutingPolicy")
 )
 

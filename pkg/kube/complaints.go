@@ -39,12 +39,12 @@ func (c *complaints) about(verb, resource string, err error) {
 	}
 	c.open[key] = kind
 	c.mu.Unlock()
-	switch {
-	case kind == before:
-	case kind == "forbidden":
+	switch kind {
+	case before:
+	case "forbidden":
 		c.log.Error("the picker may not do this; add it to its Role, as the chart does with rbac.create=true",
 			"verb", verb, "resource", resource, "namespace", c.namespace, "error", err)
-	case kind == "failed":
+	case "failed":
 		c.log.Warn("the API server does not answer as it should; it is tried again", "verb", verb, "resource", resource, "namespace", c.namespace, "error", err)
 	default:
 		c.log.Info("the API server answers again", "verb", verb, "resource", resource)

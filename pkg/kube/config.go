@@ -75,5 +75,5 @@ type EventState struct {
 	Connected bool   // to NATS
 	LastError string // why not
 	Warming   string // what a new picker waits for, empty when warm
-	Received  uint64 // KV events since the start
+	Received  uint64 // KV events since the start, those of StrangerEvents among them
 }

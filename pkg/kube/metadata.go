@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -169,7 +170,7 @@ func (s *said) readRuntime(key string, data []byte) {
 		s.ranks, s.startRank = int(r.Ranks), uint32(r.StartRank)
 	}
 	if r.KVBlocks < 0 || r.MaxRequests < 0 || r.MaxBatchedTokens < 0 {
-		s.fault(field, fmt.Errorf("a capacity is below 0"))
+		s.fault(field, errors.New("a capacity is below 0"))
 		return
 	}
 	if s.KVBlocks == 0 {

@@ -15,7 +15,7 @@ var metadataVersion = schema.GroupVersion{Group: "nvidia.com", Version: "v1alpha
 // writes, so it is taken as it is: one odd object must not fail the whole list.
 type workerMetadata struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata,omitzero"`
 
 	Spec json.RawMessage `json:"spec,omitempty"`
 
@@ -25,7 +25,7 @@ type workerMetadata struct {
 // workerMetadataList is a list of them.
 type workerMetadataList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata,omitzero"`
 
 	Items []workerMetadata `json:"items"`
 }
@@ -33,7 +33,7 @@ type workerMetadataList struct {
 // DeepCopyObject makes it an object of a scheme.
 func (m *workerMetadata) DeepCopyObject() runtime.Object {
 	c := *m
-	c.ObjectMeta = *m.ObjectMeta.DeepCopy()
+	c.ObjectMeta = *m.DeepCopy()
 	c.Spec = append(json.RawMessage(nil), m.Spec...)
 	return &c // said is immutable
 }
@@ -41,7 +41,7 @@ func (m *workerMetadata) DeepCopyObject() runtime.Object {
 // DeepCopyObject makes it an object of a scheme.
 func (l *workerMetadataList) DeepCopyObject() runtime.Object {
 	c := *l
-	c.ListMeta = *l.ListMeta.DeepCopy()
+	c.ListMeta = *l.DeepCopy()
 	c.Items = make([]workerMetadata, len(l.Items))
 	for i := range l.Items {
 		c.Items[i] = *l.Items[i].DeepCopyObject().(*workerMetadata)

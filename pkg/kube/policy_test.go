@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -60,7 +59,7 @@ func (a *applier) set(f func(context.Context, *v1alpha1.RoutingPolicySpec) error
 	a.apply = f
 }
 
-var quietLog = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quietLog = slog.New(slog.DiscardHandler)
 
 // testPolicies decides for the pool llm. The file says a block size of 8, and where
 // NATS is.

@@ -188,7 +188,7 @@ func (p *prober) picker(ask context.Context) error {
 		if !p.noService {
 			p.noService = true
 			p.access.whoAmI(ask, p.w.cluster.GetClient())
-			p.w.cfg.Log.Info("the pool's reference to its picker is not checked: " + p.access.message("get", "services"))
+			p.w.cfg.Log.Info("the pool's reference to its picker is not checked", "message", p.access.message("get", "services"))
 		}
 		return nil
 	case apierrors.IsNotFound(err):

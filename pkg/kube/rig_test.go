@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(child())
 	}
+	adoptLog(slog.New(slog.DiscardHandler)) // tests look at what we log, not at what the libraries do
 	var err error
 	shared, err = testcluster.Start(context.Background(), testcluster.Options{
 		CRDs: append([]testcluster.CRDs{testcluster.DynamoWorkerMetadatas}, testcluster.DefaultCRDs...),

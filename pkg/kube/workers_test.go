@@ -244,30 +244,30 @@ func TestWorkersCarryWhatTheySay(t *testing.T) {
 }
 
 func TestProblemsOfPods(t *testing.T) {
-	many := make([]*corev1.Pod, 30)
-	for i := range many {
-		many[i] = pod(fmt.Sprintf("p%02d", i), label("llm-d.ai/role", "planner"))
+	many := []*corev1.Pod{pod("x")}
+	for i := range 30 {
+		many = append(many, pod(fmt.Sprintf("p%02d", i), label("llm-d.ai/role", "planner")))
 	}
 	for name, tc := range map[string]struct {
 		pods   []*corev1.Pod
 		reason string
 		words  []string // in its message
-		other  bool     // not the only problem
 	}{
-		"none matches":  {[]*corev1.Pod{pod("a", label("app", "web"))}, reasonNoReadyPods, []string{"none of the 1 pods", `"app=llm"`, "ns/pool"}, false},
-		"no pod at all": {nil, reasonNoReadyPods, []string{"none of the 0 pods"}, false},
+		"none matches":  {[]*corev1.Pod{pod("a", label("app", "web"))}, reasonNoReadyPods, []string{"none of the 1 pods", `"app=llm"`, "ns/pool"}},
+		"no pod at all": {nil, reasonNoReadyPods, []string{"none of the 0 pods"}},
 		"none is ready": {
-			[]*corev1.Pod{pod("a", notReadyPod), pod("b", notReadyPod), pod("c", terminating), pod("d", ip())}, reasonNoReadyPods,
-			[]string{"of 4 that match", "2 not Ready (a, b)", "1 terminating (c)", "1 without an IP address (d)"}, false,
+			[]*corev1.Pod{pod("a", notReadyPod), pod("b", notReadyPod), pod("c", terminating), pod("d", ip())},
+			reasonNoReadyPods,
+			[]string{"of 4 that match", "2 not Ready (a, b)", "1 terminating (c)", "1 without an IP address (d)"},
 		},
-		"no port":      {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", ""))}, reasonNoReadyPods, []string{"1 without an active port (a)"}, false},
-		"port":         {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", "8000, 9000"))}, reasonUnknownPort, []string{"llm-d.ai/active-ports", `"9000"`, "these pods: a;"}, false},
-		"word":         {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "planner")), pod("b")}, reasonUnknownRole, []string{`llm-d.ai/role has "planner"`, ": a;", "spec.roles"}, false},
-		"many":         {append(many, pod("x")), reasonUnknownRole, []string{"p00, p01", "p09 and 20 more"}, false},
-		"conflict":     {[]*corev1.Pod{pod("x"), pod("a", label("llm-d.ai/role", "prefill"), label("DYN_COMPONENT", "decode"))}, reasonConflictingRoles, []string{`DYN_COMPONENT has "decode"`, `llm-d.ai/role has "prefill"`, ": a;"}, false},
-		"no decode":    {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill"))}, reasonNoDecode, []string{"1 prefill", "refused"}, false},
-		"no prefill":   {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "decode"))}, reasonNoPrefill, []string{"1 decode", "spec.roles.aggregated"}, false},
-		"decode waits": {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill")), pod("b", label("llm-d.ai/role", "decode"), notReadyPod)}, reasonNoDecode, []string{"1 prefill"}, false},
+		"no port":      {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", ""))}, reasonNoReadyPods, []string{"1 without an active port (a)"}},
+		"port":         {[]*corev1.Pod{pod("a", annotate("llm-d.ai/active-ports", "8000, 9000"))}, reasonUnknownPort, []string{"llm-d.ai/active-ports", `"9000"`, "these pods: a;"}},
+		"word":         {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "planner")), pod("b")}, reasonUnknownRole, []string{`llm-d.ai/role has "planner"`, ": a;", "spec.roles"}},
+		"many":         {many, reasonUnknownRole, []string{"p00, p01", "p09 and 20 more"}},
+		"conflict":     {[]*corev1.Pod{pod("x"), pod("a", label("llm-d.ai/role", "prefill"), label("DYN_COMPONENT", "decode"))}, reasonConflictingRoles, []string{`DYN_COMPONENT has "decode"`, `llm-d.ai/role has "prefill"`, ": a;"}},
+		"no decode":    {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill"))}, reasonNoDecode, []string{"1 prefill", "refused"}},
+		"no prefill":   {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "decode"))}, reasonNoPrefill, []string{"1 decode", "spec.roles.aggregated"}},
+		"decode waits": {[]*corev1.Pod{pod("a", label("llm-d.ai/role", "prefill")), pod("b", label("llm-d.ai/role", "decode"), notReadyPod)}, reasonNoDecode, []string{"1 prefill"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := populate(testTarget(8000), tc.pods, nil, testRules())
