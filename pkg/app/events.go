@@ -23,6 +23,7 @@ type events struct {
 	index   *index.Index
 	engines *load.Engines
 	plane   *eventplane.Plane           // nil: nobody is heard
+	lacks   error                       // why there is no plane although the spec has one
 	picker  atomic.Pointer[pick.Picker] // over index: the one in use, or about to be
 
 	started  time.Time
@@ -38,6 +39,9 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 	e := &events{app: a, index: x, engines: load.NewEngines(), started: time.Now()}
 	e.part = newPart(e.run)
 	if !hears(spec) {
+		return e, nil
+	}
+	if e.lacks = a.missingSecrets(spec); e.lacks != nil {
 		return e, nil
 	}
 	var asks eventplane.Recoverer // stays nil, not a nil *recoverer

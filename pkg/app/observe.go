@@ -46,6 +46,9 @@ func errorsOf(err error) []error {
 
 // state is that of the connection.
 func (e *events) state() (s kube.EventState) {
+	if e.lacks != nil {
+		s.LastError = e.lacks.Error()
+	}
 	if e.plane == nil {
 		return s
 	}

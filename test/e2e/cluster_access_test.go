@@ -19,48 +19,66 @@ import (
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
 
-// TestClusterRightMissing takes one verb out of the Role. A picker that starts then
-// says which, and what to do; with the verb back it gets ready by itself.
+// TestClusterRightMissing takes rights to pods out of the Role. A picker that starts
+// then says which it lacks, and what to do; with them back it gets ready by itself.
+// Without watch alone it lists again and again, and serves.
 func TestClusterRightMissing(t *testing.T) {
-	t.Parallel()
-	d := install(t, cluster(t))
-	d.denied = true
-	d.pods(false)
-	role := &rbacv1.Role{}
-	if err := d.c.Client().Get(t.Context(), client.ObjectKey{Namespace: d.ns, Name: account}, role); err != nil {
-		t.Fatal(err)
-	}
-	change := func(verbs ...string) {
-		t.Helper()
-		rule := &role.Rules[0]
-		if len(rule.Resources) != 1 || rule.Resources[0] != "pods" {
-			t.Fatalf("the first rule of the Role is about %v, not pods", rule.Resources)
-		}
-		rule.Verbs = verbs
-		if err := d.c.Client().Update(t.Context(), role); err != nil {
-			t.Fatal(err)
-		}
-	}
-	change("get", "list")
-	d.runUnready("epp-0")
-	wants := []string{"system:serviceaccount:" + d.ns + ":" + account, "watch pods", d.ns, "Role", "rbac.create=true"}
-	says := func(text string) bool {
-		for _, part := range wants {
-			if !strings.Contains(text, part) {
-				return false
+	for name, c := range map[string]struct {
+		left  []string // verbs
+		ready bool
+		lacks string
+	}{
+		"watch":          {[]string{"get", "list"}, true, "watch pods"},
+		"list and watch": {[]string{"get"}, false, "list pods"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := install(t, cluster(t), `routingPolicy.create=true`, `routingPolicy.spec={}`)
+			d.denied = true
+			d.pods(false)
+			d.grantPods(c.left...)
+			d.runUnready("epp-0")
+			want := func(where, text string) {
+				t.Helper()
+				for _, part := range []string{"system:serviceaccount:" + d.ns + ":" + account, c.lacks, d.ns, "Role", "rbac.create=true"} {
+					if !strings.Contains(text, part) {
+						t.Errorf("%s does not name %q: %s", where, part, text)
+					}
+				}
 			}
-		}
-		return true
+			want("the log", d.picker.awaitLog(t, "problem with the pool").text("message"))
+			want("the condition", d.awaitCondition(v1alpha1.ConditionResolvedRefs, metav1.ConditionFalse, "Forbidden"))
+			if c.ready {
+				eventually(t, "the picker is ready", func() bool { return get(t, d.admin+"/readyz").status == http.StatusOK })
+				d.startGateway(gateway.Config{})
+				d.complete(tokens(1, 40))
+			} else if r := get(t, d.admin+"/readyz"); r.status != http.StatusServiceUnavailable {
+				t.Errorf("/readyz says %d %s", r.status, r.body)
+			} else {
+				want("/readyz", r.body)
+			}
+			d.grantPods("get", "list", "watch")
+			eventually(t, "the picker is ready", func() bool { return get(t, d.admin+"/readyz").status == http.StatusOK })
+			d.awaitCondition(v1alpha1.ConditionResolvedRefs, metav1.ConditionTrue, "ResolvedRefs")
+		})
 	}
-	eventually(t, "/readyz names user, verb, resource and fix", func() bool {
-		r := get(t, d.admin+"/readyz")
-		return r.status == http.StatusServiceUnavailable && says(r.body)
-	})
-	if !says(d.picker.awaitLog(t, "problem with the pool").text("message")) {
-		t.Errorf("the log has no message with %q", wants)
+}
+
+// grantPods changes the verbs for pods in the chart's Role.
+func (d *deployment) grantPods(verbs ...string) {
+	d.t.Helper()
+	role := &rbacv1.Role{}
+	if err := d.c.Client().Get(d.t.Context(), client.ObjectKey{Namespace: d.ns, Name: account}, role); err != nil {
+		d.t.Fatal(err)
 	}
-	change("get", "list", "watch")
-	eventually(t, "the picker is ready", func() bool { return get(t, d.admin+"/readyz").status == http.StatusOK })
+	rule := &role.Rules[0]
+	if len(rule.Resources) != 1 || rule.Resources[0] != "pods" {
+		d.t.Fatalf("the first rule of the Role is about %v, not pods", rule.Resources)
+	}
+	rule.Verbs = verbs
+	if err := d.c.Client().Update(d.t.Context(), role); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // TestClusterSecretComesLater starts a picker whose Secret for NATS is not there,

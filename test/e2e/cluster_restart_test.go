@@ -98,7 +98,7 @@ func TestClusterPickerRestarts(t *testing.T) {
 		d.c.SetReady(t, d.ns, w.name, false)
 	}
 	d.createPod("slow-0", labels(fleet.Aggregated), d.ip(3))
-	d.awaitMetric(1, "warmpath_workers")
+	d.awaitMetric(1, "warmpath_pool_workers")
 	stream := d.stream(turn)
 	for _, w := range agg {
 		d.c.SetReady(t, d.ns, w.name, true)
