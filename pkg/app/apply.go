@@ -48,7 +48,7 @@ func (a *App) replace(ctx context.Context, now, next *generation) (err error) {
 		a.leave(next)
 		return err
 	}
-	a.replaced(now, next)
+	a.replaced(now, next) //nolint:contextcheck // what is applied outlives the call
 	return nil
 }
 

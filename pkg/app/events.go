@@ -42,7 +42,7 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 		return e, nil
 	}
 	if e.lacks = a.missingSecrets(spec); e.lacks != nil {
-		return e, nil
+		return e, nil //nolint:nilerr // it is told, and waited for
 	}
 	var asks eventplane.Recoverer // stays nil, not a nil *recoverer
 	if spec.EventPlane.AsksWorkers() {

@@ -144,6 +144,8 @@ func TestClusterAPIServerAway(t *testing.T) {
 	d.awaitCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, "Ready")
 	load := d.traffic(2)
 	load.settle(t)
+	wantNothingRefused(t, d.picker)
+	d.denied = true // for a moment: an API server that starts refuses all until it has read the Roles
 	c.StopAPI()
 	from, back := d.metric("warmpath_decisions_total"), time.Now().Add(outage)
 	for time.Now().Before(back) {
@@ -175,4 +177,5 @@ func TestClusterAPIServerAway(t *testing.T) {
 		t.Errorf("/readyz says %d %s", r.status, r.body)
 	}
 	d.awaitColumns(map[string]string{"READY": "True"})
+	d.awaitCondition(v1alpha1.ConditionResolvedRefs, metav1.ConditionTrue, "ResolvedRefs")
 }

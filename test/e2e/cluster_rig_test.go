@@ -222,11 +222,19 @@ func (d *deployment) runUnready(pod string, change ...func(config object)) {
 	d.runPicker(pod, d.config(change...), []string{"POD_NAME=" + pod, "POD_NAMESPACE=" + d.ns})
 	picker := d.picker
 	d.t.Cleanup(func() {
-		text := picker.stderr.String()
-		if i := strings.Index(strings.ToLower(text), "forbidden"); i >= 0 && !d.denied {
-			d.t.Errorf("%s was refused something:\n%s", pod, text[max(0, i-500):min(len(text), i+500)])
+		if !d.denied {
+			wantNothingRefused(d.t, picker)
 		}
 	})
+}
+
+// wantNothingRefused wants the Role to have been enough for all that the picker did.
+func wantNothingRefused(t *testing.T, picker *process) {
+	t.Helper()
+	text := picker.stderr.String()
+	if i := strings.Index(strings.ToLower(text), "forbidden"); i >= 0 {
+		t.Errorf("%s was refused something:\n%s", picker.name, text[max(0, i-500):min(len(text), i+500)])
+	}
 }
 
 // another returns a second picker's view of the same system. It has no picker yet.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,14 +18,12 @@ import (
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
 
-// policy writes the RoutingPolicy of the pool, as kubectl apply does. spec is YAML
-// without targetRef.
+// policy writes the RoutingPolicy of the pool, as kubectl apply does. spec is all
+// of it but targetRef.
 func (d *deployment) policy(spec object) {
 	d.t.Helper()
 	all := object{"targetRef": object{"name": release}}
-	for name, value := range spec {
-		all[name] = value
-	}
+	maps.Copy(all, spec)
 	d.apply(object{
 		"apiVersion": v1alpha1.APIVersion, "kind": "RoutingPolicy",
 		"metadata": object{"name": release, "namespace": d.ns}, "spec": all,

@@ -51,7 +51,7 @@ func newRecorderAt(t *testing.T, name string, role fleet.Role, addrs []string, h
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: r}} //nolint:gosec // httptest sets no timeouts either
+		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: r}}
 		server.Start()
 		t.Cleanup(server.Close)
 		r.addrs = append(r.addrs, netip.MustParseAddrPort(strings.TrimPrefix(server.URL, "http://")))
