@@ -145,10 +145,11 @@ func problems(kind string, list []Problem) metav1.Condition {
 	return condition(kind, metav1.ConditionFalse, list[0].Reason, b.String())
 }
 
-// sentence makes a message start and end like one.
+// sentence makes a message start and end like one. Names of labels, fields and users
+// stay as they are.
 func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
-	if size > 0 && !strings.HasPrefix(text, "spec.") {
+	if word, _, _ := strings.Cut(text, " "); size > 0 && !strings.ContainsAny(word, "./:") {
 		text = string(unicode.ToUpper(first)) + text[size:]
 	}
 	if !strings.HasSuffix(text, ".") {

@@ -20,14 +20,15 @@ import (
 // Binaries that every test uses.
 var eppBinary, warmpathBinary, envoyBinary string
 
-// goleakWrap runs goleak after the binaries are removed: it ends the process.
+// goleakWrap runs goleak after the cluster has ended and the binaries are removed:
+// it ends the process.
 type goleakWrap struct {
 	m   *testing.M
 	dir string
 }
 
 func (w goleakWrap) Run() int {
-	return max(w.m.Run(), exitOn(os.RemoveAll(w.dir)))
+	return max(w.m.Run(), exitOn(closeCluster()), exitOn(os.RemoveAll(w.dir)))
 }
 
 func exitOn(err error) int {

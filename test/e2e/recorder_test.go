@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,9 +39,20 @@ type recorder struct {
 // newRecorder starts recorders on as many ports as ranks; all share one record.
 func newRecorder(t *testing.T, name string, role fleet.Role, ports int, handle http.HandlerFunc) *recorder {
 	t.Helper()
+	return newRecorderAt(t, name, role, slices.Repeat([]string{"127.0.0.1:0"}, ports), handle)
+}
+
+// newRecorderAt is newRecorder for addresses that matter.
+func newRecorderAt(t *testing.T, name string, role fleet.Role, addrs []string, handle http.HandlerFunc) *recorder {
+	t.Helper()
 	r := &recorder{worker: worker{name: name, role: role}, handle: handle}
-	for range ports {
-		server := httptest.NewServer(r)
+	for _, addr := range addrs {
+		listener, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: r}}
+		server.Start()
 		t.Cleanup(server.Close)
 		r.addrs = append(r.addrs, netip.MustParseAddrPort(strings.TrimPrefix(server.URL, "http://")))
 	}

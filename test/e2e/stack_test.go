@@ -133,11 +133,17 @@ spec:
   eventPlane: {nats: {url: %q, namespace: %s}, speculationTTL: %s}
 %s
 `, v1alpha1.APIVersion, v1alpha1.KindEndpointPickerConfig, cmp.Or(o.listen, "127.0.0.1:0"), cmp.Or(o.drain, "1500ms"), o.server, blockSize, s.natsURL, namespace, ttl, o.spec)
-	path := filepath.Join(s.dir, "epp.yaml")
+	s.runPicker("epp", config, nil)
+}
+
+// runPicker runs cmd/epp with a configuration and returns as soon as it serves.
+func (s *stack) runPicker(name, config string, env []string) {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name+".yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	s.picker = start(s.t, "epp", nil, eppBinary, "--config", path, "--log-format", "json")
+	s.picker = start(s.t, name, env, eppBinary, "--config", path, "--log-format", "json")
 	serving := s.picker.awaitLog(s.t, "serving")
 	s.extProc = netip.MustParseAddrPort(serving.text("ext_proc"))
 	s.health = serving.text("health")
