@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -122,7 +123,7 @@ func (s *site) deploy() {
 }
 
 // start deploys, runs as many pickers as the values say, and returns when requests
-// are answered. Workers must be there.
+// are answered by way of them. Workers must be there.
 func (s *site) start() {
 	s.t.Helper()
 	s.deploy()
@@ -133,12 +134,20 @@ func (s *site) start() {
 		s.startPicker()
 	}
 	s.accepted()
-	eventually(s.t, "requests are answered", func() error {
+	eventually(s.t, "requests are answered by way of a picker", func() error {
 		r, err := s.send("/v1/completions", completion(tokens(999, 1)))
-		if err == nil && r.status != 200 {
-			err = fmt.Errorf("%d %s", r.status, r.body)
+		if err != nil {
+			return err
 		}
-		return err
+		if r.status != http.StatusOK {
+			return fmt.Errorf("answer %d %s", r.status, r.body)
+		}
+		for _, p := range s.pickers {
+			if p.metric("warmpath_decisions_total") > 0 {
+				return nil
+			}
+		}
+		return errors.New("no picker was asked: the gateway failed open")
 	})
 }
 
