@@ -455,3 +455,18 @@ func TestConflictedNamesTheOther(t *testing.T) {
 		}
 	}
 }
+
+func TestSentence(t *testing.T) {
+	for text, want := range map[string]string{
+		"no pod is ready":                 "No pod is ready.",
+		"spec.roles is odd":               "spec.roles is odd.",
+		"nvidia.com/x has a word":         "nvidia.com/x has a word.",
+		"system:serviceaccount:a:b fails": "system:serviceaccount:a:b fails.",
+		"Done.":                           "Done.",
+		"":                                ".",
+	} {
+		if got := sentence(text); got != want {
+			t.Errorf("sentence(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
