@@ -196,7 +196,6 @@ func (a *App) Run(ctx context.Context) error {
 	group.Go(func() error { return a.source.Run(rest) })
 	group.Go(func() error { return a.life.watch(rest) })
 	group.Go(func() error { return a.life.wait(rest) })
-	group.Go(func() error { return a.awaitSecrets(rest) })
 	group.Go(func() error {
 		if err := a.admin.Serve(a.metrics); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve metrics: %w", err)

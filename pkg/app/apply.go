@@ -33,12 +33,6 @@ func (a *App) Apply(ctx context.Context, spec *v1alpha1.RoutingPolicySpec) error
 	if err != nil {
 		return err
 	}
-	return a.replace(ctx, now, next)
-}
-
-// replace takes a generation into use instead of the current one. One call at a
-// time.
-func (a *App) replace(ctx context.Context, now, next *generation) (err error) {
 	a.join(next)
 	fresh := slices.DeleteFunc(next.parts(), func(p *part) bool { return slices.Contains(now.parts(), p) })
 	if err = a.warm(ctx, next, fresh); err == nil {

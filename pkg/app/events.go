@@ -23,7 +23,6 @@ type events struct {
 	index   *index.Index
 	engines *load.Engines
 	plane   *eventplane.Plane           // nil: nobody is heard
-	lacks   error                       // why there is no plane although the spec has one
 	picker  atomic.Pointer[pick.Picker] // over index: the one in use, or about to be
 
 	started  time.Time
@@ -40,9 +39,6 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 	e.part = newPart(e.run)
 	if !hears(spec) {
 		return e, nil
-	}
-	if e.lacks = a.missingSecrets(spec); e.lacks != nil {
-		return e, nil //nolint:nilerr // it is told, and waited for
 	}
 	var asks eventplane.Recoverer // stays nil, not a nil *recoverer
 	if spec.EventPlane.AsksWorkers() {

@@ -30,7 +30,7 @@ type generation struct {
 // if there is one, it takes from that. Nothing is started.
 func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g *generation, err error) {
 	g = &generation{spec: spec, handoff: handoff(&spec.Handoff), unused: make(chan struct{})}
-	if old != nil && old.events.lacks == nil && sameEvents(old.spec, spec) {
+	if old != nil && sameEvents(old.spec, spec) {
 		g.events = old.events
 	} else if g.events, err = newEvents(a, spec); err != nil {
 		return nil, err

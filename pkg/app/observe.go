@@ -1,8 +1,6 @@
 package app
 
 import (
-	"strings"
-
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kube"
 )
@@ -48,9 +46,6 @@ func errorsOf(err error) []error {
 
 // state is that of the connection.
 func (e *events) state() (s kube.EventState) {
-	if e.lacks != nil {
-		s.LastError = strings.ReplaceAll(e.lacks.Error(), "\n", "; ")
-	}
 	if e.plane == nil {
 		return s
 	}

@@ -62,10 +62,10 @@ func secretsComeLater(t *testing.T, changes int) {
 	}
 	r := run(t, a, dir, log)
 	r.eventually(t, "the log names the file", func() bool {
-		return log.count("files of the event plane are missing") == 1 && strings.Contains(log.String(), "eventPlane.nats.passwordFile: open "+filepath.Join(dir, "password"))
+		return log.count("a secret of the event plane cannot be used") == 1 && strings.Contains(log.String(), "userFile: open "+filepath.Join(dir, "user"))
 	})
 	o := a.Observe()
-	if len(o.MissingFiles) != 2 || o.Events.Connected || !strings.Contains(o.Events.LastError, "eventPlane.nats.userFile") || strings.Contains(o.Events.LastError, "\n") {
+	if len(o.MissingFiles) != 2 || o.Events.Connected || !strings.Contains(o.Events.LastError, "userFile") || strings.Contains(o.Events.LastError, "\n") {
 		t.Errorf("observed %+v", o)
 	}
 

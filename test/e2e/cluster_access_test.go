@@ -123,6 +123,7 @@ func TestClusterSecretComesLater(t *testing.T) {
 	}
 	d.awaitCondition(v1alpha1.ConditionResolvedRefs, metav1.ConditionTrue, "ResolvedRefs")
 	d.awaitMetric(1, "warmpath_event_plane_connected")
+	d.awaitMetric(1, "warmpath_policy_condition", `type="ResolvedRefs"`)
 	d.sticks(tokens(2, 20*blockSize), agg)
 	d.awaitCondition(v1alpha1.ConditionEventPlaneHealthy, metav1.ConditionTrue, "Flowing")
 	if strings.Contains(d.picker.stderr.String(), "s3cret") {
