@@ -139,6 +139,18 @@ func TestConfig(t *testing.T) {
 		t.Error("config.spec does not win")
 	}
 
+	scaled := []string{"--set", "autoscaling.enabled=true,autoscaling.minReplicas=1,replicaCount=1"}
+	if !config(scaled...).Spec.EventPlane.ReplicaSync {
+		t.Error("autoscaling from one replica on: those that come do not tell each other what they place")
+	}
+	if len(ofKind(objects(t, render(t, scaled...)), "PodDisruptionBudget")) != 1 {
+		t.Error("autoscaling from one replica on: no PodDisruptionBudget")
+	}
+	scaled[1] += ",autoscaling.maxReplicas=1"
+	if config(scaled...).Spec.EventPlane.ReplicaSync {
+		t.Error("autoscaling up to one replica: it tells others, though there are none")
+	}
+
 	secure := config("-f", file["istio-tls"])
 	nats := secure.Spec.EventPlane.NATS
 	if nats.UserFile != "/etc/warmpath/secrets/nats-user/username" || nats.PasswordFile != "/etc/warmpath/secrets/nats-user/password" {

@@ -114,9 +114,9 @@ recovery: {{ include "warmpath.port" (default ":9004" $server.recoveryAddress) }
 {{- end -}}
 {{- end -}}
 
-{{/* How many pickers there are at least. */}}
+{{/* How many pickers there may be at once. */}}
 {{- define "warmpath.replicas" -}}
-{{- ternary .Values.autoscaling.minReplicas .Values.replicaCount .Values.autoscaling.enabled | int -}}
+{{- ternary .Values.autoscaling.maxReplicas .Values.replicaCount .Values.autoscaling.enabled | int -}}
 {{- end -}}
 
 {{/* The Secrets that are mounted, each once, as a list in YAML. */}}
