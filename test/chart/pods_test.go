@@ -151,6 +151,19 @@ func TestRestrictedFinds(t *testing.T) {
 	}
 }
 
+// TestNoResources checks that the picker's resources can be left to the cluster.
+func TestNoResources(t *testing.T) {
+	p := podOf(t, objects(t, render(t, "--set", "resources=null")), "Deployment", "epp")
+	if r := p.container["resources"]; r != nil {
+		t.Errorf("resources: %v", r)
+	}
+	for _, e := range list(p.container["env"]) {
+		if text(e, "name") == "GOMEMLIMIT" {
+			t.Errorf("without a limit of memory GOMEMLIMIT is %v", e["value"])
+		}
+	}
+}
+
 // TestPickerPod checks what the picker's process needs.
 func TestPickerPod(t *testing.T) {
 	all := objects(t, render(t, "--set", "config.server.metricsAddress=:9191", "--set", "config.server.drainTimeout=1m30.5s", "--set", "resources.limits.memory=1Gi"))

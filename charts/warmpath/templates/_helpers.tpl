@@ -102,7 +102,7 @@ recovery: {{ include "warmpath.port" (default ":9004" $server.recoveryAddress) }
 
 {{/* 90% of the memory limit, for GOMEMLIMIT; empty without a limit. */}}
 {{- define "warmpath.memoryLimit" -}}
-{{- $limit := dig "limits" "memory" "" .Values.resources | toString -}}
+{{- $limit := dig "limits" "memory" "" (default dict .Values.resources) | toString -}}
 {{- if $limit -}}
 {{- $units := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
 {{- $number := regexFind "^[0-9.]+" $limit -}}
