@@ -58,6 +58,8 @@ func TestBadValues(t *testing.T) {
 		"two monitors":                 {[]string{"metrics.serviceMonitor.enabled=true", "metrics.podMonitor.enabled=true"}, "keep one of the two"},
 		"TLS and kgateway":             {[]string{"extProcTLS.enabled=true", "gateway.preset=kgateway"}, "turn extProcTLS off"},
 		"TLS and agentgateway":         {[]string{"extProcTLS.enabled=true", "gateway.preset=agentgateway"}, "turn extProcTLS off"},
+		"TLS and Envoy Gateway":        {[]string{"extProcTLS.enabled=true", "gateway.preset=envoyGateway"}, "gateway.preset envoyGateway speaks to pickers without TLS; turn extProcTLS off"},
+		"TLS and Envoy AI Gateway":     {[]string{"extProcTLS.enabled=true", "gateway.preset=envoyAIGateway"}, "gateway.preset envoyAIGateway speaks to pickers without TLS; turn extProcTLS off"},
 		"TLS in the config":            {[]string{"config.server.extProcTLS.selfSigned=true"}, "set extProcTLS.enabled instead"},
 		"pool without labels":          {[]string{"inferencePool.create=true"}, "inferencePool.matchLabels"},
 		"pool in the config":           {[]string{"config.discovery.kubernetes.pool.name=x"}, "set inferencePool.name instead"},
