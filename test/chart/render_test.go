@@ -202,7 +202,12 @@ func TestMountsHoldWhatTheConfigNames(t *testing.T) {
 			picker := podOf(t, all, "Deployment", "epp")
 			var mounts []string
 			for _, m := range list(picker.container["volumeMounts"]) {
-				mounts = append(mounts, text(m, "mountPath"))
+				path := text(m, "mountPath")
+				mounts = append(mounts, path)
+				// A policy may name files below /etc/warmpath only.
+				if !strings.HasPrefix(path, "/etc/warmpath/") && text(m, "name") != "model-cache" {
+					t.Errorf("%s is mounted at %s, where no policy can name it", text(m, "name"), path)
+				}
 			}
 			for _, path := range filesIn(strictConfig(t, all)) {
 				if !slices.ContainsFunc(mounts, func(m string) bool { return path == m || strings.HasPrefix(path, m+"/") }) {
