@@ -44,9 +44,9 @@ type RoutingPolicyList struct {
 
 // PoolRoutingSpec is how the requests of one pool are routed: what the spec of a
 // configuration file holds, and the pool. Where it leaves out eventPlane.nats.url,
-// the connection to NATS is the one of the picker's configuration file; where it
-// names no tokenizer.inProcess.source, so is the source. Files are those of the
-// picker's pod, with paths that start with /.
+// the connection to NATS is the one of the picker's configuration file, TLS and
+// files to sign in with included; where it names no tokenizer.inProcess.source, so
+// is the source. Files are those of the picker's pod, with paths that start with /.
 type PoolRoutingSpec struct {
 	// TargetRef is the pool, in the namespace of the policy.
 	// +required

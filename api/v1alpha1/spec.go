@@ -68,10 +68,10 @@ const (
 )
 
 // RolesSpec says how a worker's labels become its role. The labels are read in
-// order and the first whose value is in one of the lists decides, except that a
-// word for prefill or decode on any of the labels wins over a word for
-// aggregated: operators put "worker" on one label and "prefill" on the next.
-// A worker with none of the words is aggregated.
+// order, and the first one with a word for prefill or decode decides. A word for
+// aggregated counts only without such a one: operators put "worker" on one label and
+// "prefill" on the next. A worker with none of the labels is aggregated. One whose
+// labels have only words that are in no list gets no requests.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.prefill) || !has(self.decode) || !self.prefill.exists(w, w in self.decode)",message="a word must not mean both Prefill and Decode"
 // +kubebuilder:validation:XValidation:rule="!has(self.prefill) || !has(self.aggregated) || !self.prefill.exists(w, w in self.aggregated)",message="a word must not mean both Prefill and Aggregated"
@@ -143,8 +143,9 @@ type EventPlaneSpec struct {
 	JetStream JetStreamSpec `json:"jetStream,omitzero"`
 
 	// Recovery asks Dynamo workers what they hold when events of them were lost,
-	// and at the start. The list of workers says where to ask them
-	// (recoveryEndpoints); they answer by connecting to server.recoveryAddress.
+	// and at the start. In a cluster their DynamoWorkerMetadata says where to ask
+	// them, otherwise the list of workers does (recoveryEndpoints). They answer by
+	// connecting to server.recoveryAddress.
 	Recovery RecoverySpec `json:"recovery,omitzero"`
 
 	// WarmUp says how a new replica learns what the workers hold before it takes
@@ -158,8 +159,10 @@ type EventPlaneSpec struct {
 // +kubebuilder:validation:XValidation:rule="(has(self.userFile) && self.userFile.size() > 0) == (has(self.passwordFile) && self.passwordFile.size() > 0)",message="userFile and passwordFile go together"
 type NATSSpec struct {
 	// URL of the servers: nats://, tls://, ws:// or wss://, several separated by
-	// commas. Required unless the event plane is disabled. Without user, password
-	// or token: those come from files.
+	// commas. Required unless the event plane is disabled, or a policy inherits it:
+	// a policy without it gets the whole connection of the configuration file, and
+	// may not set TLS or files to sign in with then. Without user, password or
+	// token: those come from files.
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.matches('^( *(nats|tls|wss?)://[^/@?#,[:space:]]+(/[^@?#,[:space:]]*)? *(,|$))+$') && !self.endsWith(',')",message="every URL must be nats://, tls://, ws:// or wss:// and a host, without user, password, query or fragment; secrets come from files"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('(^|,) *wss?://') || !self.matches('(^|,) *(nats|tls)://')",message="use ws and wss for all URLs, or for none"
@@ -185,8 +188,8 @@ type NATSSpec struct {
 	// CredentialsFile is a file of credentials: a user's JWT and its seed, as nsc
 	// writes them (.creds). At most one of credentialsFile, nkeyFile, userFile
 	// with passwordFile, and tokenFile may be set. All files are read again for
-	// every connection, so that a secret can be replaced without a restart; a
-	// relative path starts at the folder of the configuration file.
+	// every connection, so that a secret can be replaced without a restart.
+	// Relative paths are for the configuration file only, and start at its folder.
 	CredentialsFile string `json:"credentialsFile,omitempty"`
 
 	// NKeyFile is a file with the seed of a user's nkey, which starts with SU.
@@ -203,8 +206,8 @@ type NATSSpec struct {
 }
 
 // NATSTLSSpec is how connections to NATS are encrypted. Its files are PEM, and
-// are read again for every connection; a relative path starts at the folder of
-// the configuration file.
+// are read again for every connection. Relative paths are for the configuration
+// file only, and start at its folder.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.certFile) && self.certFile.size() > 0) == (has(self.keyFile) && self.keyFile.size() > 0)",message="certFile and keyFile go together"
 // +kubebuilder:validation:XValidation:rule="!has(self.insecureSkipVerify) || !self.insecureSkipVerify || !has(self.caFile) || self.caFile.size() == 0",message="insecureSkipVerify is not allowed together with caFile, which it would make useless"

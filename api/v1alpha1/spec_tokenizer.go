@@ -54,7 +54,7 @@ const (
 type ChatTemplateSpec struct {
 	// File is a chat template in Jinja that takes the place of the model's, as
 	// vLLM's --chat-template does. It is read whenever the model's files are. A
-	// relative path starts at the folder of the configuration file.
+	// relative path is for the configuration file only, and starts at its folder.
 	File string `json:"file,omitempty"`
 
 	// Kwargs are chat_template_kwargs for requests that do not set them, as a JSON
@@ -149,8 +149,8 @@ type ModelSourceSpec struct {
 // DirectorySourceSpec is a folder with tokenizer.json (or a .tiktoken file) and
 // tokenizer_config.json, or a repository's folder in the Hugging Face cache.
 type DirectorySourceSpec struct {
-	// Path of the folder. A relative path starts at the folder of the
-	// configuration file. Its files are read again when they change.
+	// Path of the folder. Its files are read again when they change. A relative path
+	// is for the configuration file only, and starts at its folder.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	Path string `json:"path"`
@@ -198,7 +198,8 @@ type DynamoSourceSpec struct {
 	// CardFiles are files with the model cards of workers, as Dynamo's discovery
 	// has them (the object, or its card_json), all of the same model. The workers
 	// are asked in this order until one gives its files. They are read for every
-	// attempt; a relative path starts at the folder of the configuration file.
+	// attempt. Relative paths are for the configuration file only, and start at its
+	// folder.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
@@ -224,13 +225,13 @@ type HubSpec struct {
 	Address string `json:"address,omitempty"`
 
 	// TokenFile is a file with the access token, for repositories that want one:
-	// a mounted Secret. It is read for every attempt. A relative path starts at the
-	// folder of the configuration file.
+	// a mounted Secret. It is read for every attempt. A relative path is for the
+	// configuration file only, and starts at its folder.
 	TokenFile string `json:"tokenFile,omitempty"`
 
 	// CacheDir is a folder that keeps the files between starts; several processes
-	// may share it. Left out: nothing is kept. A relative path starts at the folder
-	// of the configuration file.
+	// may share it. Left out: nothing is kept. A relative path is for the
+	// configuration file only, and starts at its folder.
 	CacheDir string `json:"cacheDir,omitempty"`
 
 	// Offline uses the cache only.
