@@ -64,7 +64,8 @@ func apply(t *testing.T, c *testcluster.Cluster, o object, options ...client.Pat
 }
 
 // TestAccepted hands all that the chart renders to a real API server, with the real
-// definitions of other people's kinds.
+// definitions of other people's kinds; but for GKE's, which nobody publishes as a
+// module: testdata/crds has what the chart sets of them.
 func TestAccepted(t *testing.T) {
 	c := cluster(t)
 	createNamespace(t, c, "gateways", nil)
