@@ -28,7 +28,7 @@ RACE_COUNT ?= 50
 # goroutine: the race detector finds nothing there and takes minutes.
 ONE_THREAD = /pkg/prompt/(tokenizer|encoder)|/test/tokens$$
 # Packages whose state is shared between goroutines.
-RACE_PACKAGES ?= ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/extproc/... ./pkg/eventplane/... ./pkg/render/... ./pkg/discovery/... ./pkg/app/... ./pkg/recovery/... ./pkg/simengine/... ./pkg/parity/... ./pkg/modelfiles/... ./pkg/prompt/encoder/...
+RACE_PACKAGES ?= ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/extproc/... ./pkg/eventplane/... ./pkg/render/... ./pkg/discovery/... ./pkg/kube/... ./pkg/app/... ./pkg/recovery/... ./pkg/simengine/... ./pkg/parity/... ./pkg/modelfiles/... ./pkg/prompt/encoder/...
 BENCH_PACKAGES ?= ./pkg/block/... ./pkg/index/... ./pkg/load/... ./pkg/pick/... ./pkg/prompt/... ./pkg/kvevent/... ./pkg/eventplane/... ./pkg/extproc/... ./pkg/app/...
 BENCH_COUNT ?= 6
 BENCH_ARGS ?=
@@ -195,7 +195,7 @@ verify: ## Fail when generated files, formatting or go.mod are not as they shoul
 	for f in config/crd/routing.warmpath.dev_*.yaml; do cmp "$$f" "charts/warmpath/files/crds/$${f##*/}" || { echo "run: make manifests" >&2; exit 1; }; done; \
 	(cd hack/helm && $(GO) run ./valuesschema -values ../../charts/warmpath/values.yaml -config ../../config/schema/endpointpickerconfig.schema.json -out "$$tmp/values.json"); \
 	diff -u charts/warmpath/values.schema.json "$$tmp/values.json" || { echo "run: make chart" >&2; exit 1; }; \
-	bad="$$(gofmt -l api cmd hack pkg test)"; \
+	bad="$$(gofmt -l api cmd hack internal pkg test)"; \
 	test -z "$$bad" || { echo "not formatted, run make fmt:" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet ./...
 	$(GO) mod tidy -diff
