@@ -98,3 +98,14 @@ func TestBadValues(t *testing.T) {
 		})
 	}
 }
+
+// TestBadReleaseName renders a release whose name no Service can have.
+func TestBadReleaseName(t *testing.T) {
+	const want = `no Service can be called "1-llm-warmpath"`
+	if _, err := tools.Template(t.Context(), root, "1-llm", "demo"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error does not say %q: %v", want, err)
+	}
+	if _, err := tools.Template(t.Context(), root, "1-llm", "demo", "--set", "fullnameOverride=llm"); err != nil {
+		t.Errorf("fullnameOverride does not help: %v", err)
+	}
+}
