@@ -28,6 +28,11 @@ type KubernetesDiscovery struct {
 	// +default=["llm-d.ai/active-ports","inference.networking.k8s.io/active-ports"]
 	ActivePortsAnnotations []string `json:"activePortsAnnotations,omitzero"`
 
+	// PolicyFileFolders are the folders of the picker's pod in which the files of
+	// policies must lie: Secrets and models that are mounted for them.
+	// +default=["/etc/warmpath"]
+	PolicyFileFolders []string `json:"policyFileFolders,omitzero"`
+
 	// PublishStatus writes the status of the RoutingPolicy, and events on the pool.
 	// One of several replicas does, the one that holds the Lease <pool>-warmpath.
 	// +default=true

@@ -65,6 +65,7 @@ func (n *EmbeddedNATS) Default() { set(&n.Address, ":4222") }
 func (k *KubernetesDiscovery) Default() {
 	set(&k.WorkerIdentity, IdentityPod)
 	setList(&k.ActivePortsAnnotations, "llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports")
+	setList(&k.PolicyFileFolders, "/etc/warmpath")
 	setPointer(&k.PublishStatus, true)
 }
 

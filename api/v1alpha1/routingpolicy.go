@@ -46,7 +46,8 @@ type RoutingPolicyList struct {
 // configuration file holds, and the pool. Where it leaves out eventPlane.nats.url,
 // the connection to NATS is the one of the picker's configuration file, TLS and
 // files to sign in with included; where it names no tokenizer.inProcess.source, so
-// is the source. Files are those of the picker's pod, with paths that start with /.
+// is the source. Files are those of the picker's pod, below /etc/warmpath unless its
+// configuration file says otherwise.
 type PoolRoutingSpec struct {
 	// TargetRef is the pool, in the namespace of the policy.
 	// +required

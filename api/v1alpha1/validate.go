@@ -43,23 +43,37 @@ func (s *RoutingPolicySpec) Inherit(file *RoutingPolicySpec) {
 	}
 }
 
-// CheckPaths reports the files that a policy does not name from the root on: it has
-// no folder that a relative path could start at.
-func (s *RoutingPolicySpec) CheckPaths() error {
+// CheckPolicy reports what a policy may not say, though a file of the picker may;
+// call it before [RoutingPolicySpec.Inherit]. Files must lie in one of the folders:
+// whoever writes policies could have any other file of the pod, such as the token
+// of its service account, sent to a server of theirs. And a policy that names no
+// NATS server takes the whole connection of the file, so that it must not say how to
+// sign in or to encrypt.
+func (s *RoutingPolicySpec) CheckPolicy(folders []string) error {
 	var p problems
-	for _, f := range s.EventPlane.NATS.files("eventPlane.nats") {
-		checkAbsolute(&p, f.field, *f.name)
+	n := &s.EventPlane.NATS
+	files := n.files("eventPlane.nats")
+	if n.URL == "" && (len(files) > 0 || n.TLS != nil) {
+		p.add("eventPlane.nats.url", "required with credentials or tls; a policy without it takes the whole connection of the picker's configuration file")
+	}
+	for _, f := range files {
+		checkFolder(&p, f.field, *f.name, folders)
 	}
 	for _, name := range s.Tokenizer.InProcess.paths() {
-		checkAbsolute(&p, "tokenizer.inProcess", *name)
+		checkFolder(&p, "tokenizer.inProcess", *name, folders)
 	}
 	return p.join()
 }
 
-func checkAbsolute(p *problems, path, name string) {
-	if !filepath.IsAbs(name) {
-		p.add(path, "%.128q does not start with /; write where it is mounted in the picker's pod", name)
+func checkFolder(p *problems, path, name string, folders []string) {
+	clean := filepath.Clean(name)
+	for _, folder := range folders {
+		if strings.HasPrefix(clean, strings.TrimSuffix(filepath.Clean(folder), "/")+"/") {
+			return
+		}
 	}
+	p.add(path, "%.128q is in none of the folders that policies may use (%s; discovery.kubernetes.policyFileFolders of the picker); mount it there",
+		name, strings.Join(folders, ", "))
 }
 
 // Validate checks a spec whose defaults are filled in. Paths start at the spec.

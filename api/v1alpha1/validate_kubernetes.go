@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"crypto/tls"
 	"fmt"
+	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -42,6 +43,12 @@ func (k *KubernetesDiscovery) check(p *problems, path string) {
 	}
 	checkEnum(p, path+".workerIdentity", k.WorkerIdentity, IdentityPod, IdentityContainer)
 	distinct(p, map[string]string{}, path+".activePortsAnnotations", k.ActivePortsAnnotations)
+	distinct(p, map[string]string{}, path+".policyFileFolders", k.PolicyFileFolders)
+	for i, folder := range k.PolicyFileFolders {
+		if !filepath.IsAbs(folder) || filepath.Clean(folder) == "/" {
+			p.add(fmt.Sprintf("%s.policyFileFolders[%d]", path, i), "%.128q is not a folder below /, such as /etc/warmpath", folder)
+		}
+	}
 }
 
 func (s *PodSelector) check(p *problems, path string) {

@@ -429,6 +429,11 @@ func (in *KubernetesDiscovery) DeepCopyInto(out *KubernetesDiscovery) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.PolicyFileFolders != nil {
+		in, out := &in.PolicyFileFolders, &out.PolicyFileFolders
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.PublishStatus != nil {
 		in, out := &in.PublishStatus, &out.PublishStatus
 		*out = new(bool)

@@ -29,6 +29,9 @@ func (a *App) Apply(ctx context.Context, spec *v1alpha1.RoutingPolicySpec) error
 	if same(now.spec, spec) {
 		return nil
 	}
+	if err := lackingFiles(now, spec); err != nil {
+		return err
+	}
 	next, err := newGeneration(a, spec.DeepCopy(), now)
 	if err != nil {
 		return err
@@ -44,6 +47,18 @@ func (a *App) Apply(ctx context.Context, spec *v1alpha1.RoutingPolicySpec) error
 	}
 	a.replaced(now, next) //nolint:contextcheck // what is applied outlives the call
 	return nil
+}
+
+// lackingFiles says which files a new event plane would wait for, in a picker that
+// hears one: what is known is not given up for a Secret that may never come.
+func lackingFiles(now *generation, spec *v1alpha1.RoutingPolicySpec) error {
+	if now.events.plane == nil || !hears(spec) || sameEvents(now.spec, spec) {
+		return nil
+	}
+	if s := now.events.plane.Stats(); !s.Connected && !s.EverListened {
+		return nil // nothing is known yet that could be lost
+	}
+	return (&v1alpha1.RoutingPolicySpec{EventPlane: spec.EventPlane}).CheckFiles()
 }
 
 // warm starts the parts of a generation that are new, and waits until they are as

@@ -85,6 +85,14 @@ func secretsComeLater(t *testing.T, changes int) {
 	if o := a.Observe(); len(o.MissingFiles) > 0 || o.Events.LastError != "" {
 		t.Errorf("observed %+v", o)
 	}
+	spec := r.changed(func(s *v1alpha1.RoutingPolicySpec) { s.EventPlane.NATS.PasswordFile = filepath.Join(dir, "nowhere") })
+	before := a.current.Load()
+	if err := a.Apply(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("a policy whose Secret is missing: %v", err)
+	}
+	if a.current.Load() != before || !a.Observe().Events.Connected {
+		t.Error("what is known was given up for a Secret that is missing")
+	}
 	if n := a.current.Load().spec.Admission.ActiveDecodeBlocksThreshold; n != int64(changes) {
 		t.Errorf("the policy in use is number %d, want the last, %d", n, changes)
 	}

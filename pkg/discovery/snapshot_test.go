@@ -58,7 +58,7 @@ func TestLoad(t *testing.T) {
 		{Key: fleet.Key{ID: two, Rank: 0}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8000"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp0"},
 		{Key: fleet.Key{ID: two, Rank: 1}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8001"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp1"},
 	}
-	if diff := cmp.Diff(want, got.Workers, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+	if diff := cmp.Diff(want, got.Workers, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -49,6 +49,7 @@ warmpath_decisions_total{mode="disaggregated"} 2
 warmpath_decisions_total{mode="no_prefill_in_subset"} 1
 warmpath_decisions_total{mode="no_prefill_ready"} 0
 warmpath_decisions_total{mode="no_prompt"} 1
+warmpath_decisions_total{mode="split_off"} 0
 # HELP warmpath_prompt_blocks_total Blocks of prompts with known token ids: in all; held by the best worker of the pool; held by the worker picked to prefill.
 # TYPE warmpath_prompt_blocks_total counter
 warmpath_prompt_blocks_total{kind="best"} 6

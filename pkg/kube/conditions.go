@@ -177,7 +177,7 @@ func (f *facts) refs() metav1.Condition {
 func fileProblem(err error) Problem {
 	text := "spec." + strings.TrimPrefix(err.Error(), "spec.")
 	if strings.Contains(text, "no such file") { // an error of a field, which wraps none
-		return Problem{reasonFileNotFound, text + ": the Secret that is mounted there lacks this key, or does not exist"}
+		return Problem{reasonFileNotFound, text + ": the Secret that is mounted there lacks this key, or does not exist. Create it; one that only a policy names must be listed in extraSecrets of the chart"}
 	}
 	return Problem{reasonFileUnusable, text}
 }
@@ -229,6 +229,8 @@ func (f *facts) events() (metav1.ConditionStatus, string, string) {
 	switch {
 	case e.Disabled:
 		return metav1.ConditionFalse, reasonDisabled, "Requests are routed by load alone, as eventPlane.disabled of the policy asks."
+	case e.NoServer && f.pol.Accepted == metav1.ConditionUnknown:
+		return metav1.ConditionUnknown, reasonApplying, "The policy is being read, or taken into use."
 	case e.NoServer:
 		return metav1.ConditionFalse, reasonNoServer, "Neither a RoutingPolicy nor the configuration file of the picker names a NATS server. Set spec.eventPlane.nats.url; to route by load alone set spec.eventPlane.disabled."
 	case !e.Connected && (e.LastError != "" || e.Warming == ""):
@@ -238,7 +240,7 @@ func (f *facts) events() (metav1.ConditionStatus, string, string) {
 	case f.strange():
 		return metav1.ConditionFalse, reasonUnknownEvents, f.fromStrangers()
 	case f.now.ours() > 0:
-		return metav1.ConditionTrue, reasonFlowing, fmt.Sprintf("%d KV events arrived in the last %s.", f.now.ours(), f.now.span())
+		return metav1.ConditionTrue, reasonFlowing, "KV events of the workers arrive."
 	case f.silent():
 		return metav1.ConditionFalse, reasonNoEvents, f.noEvents()
 	}
@@ -254,9 +256,10 @@ func (f *facts) disconnected() string {
 		strings.TrimSuffix(why, "."))
 }
 
-// strange says whether all events come from workers that are not in the pool.
+// strange says whether all events come from workers that are not in the pool, though
+// those of the pool should have come. A pool that is idle may well hear only others.
 func (f *facts) strange() bool {
-	return f.now.ours() == 0 && f.now.StrangerEvents > somePrompts && f.workers() > 0
+	return f.now.ours() == 0 && f.now.StrangerEvents > somePrompts && f.eventsDue()
 }
 
 func (f *facts) fromStrangers() string {
@@ -269,8 +272,14 @@ func (f *facts) fromStrangers() string {
 // silent says whether events should have come and none did: prompts had blocks that
 // no worker held. Prompts that all workers know already make no event.
 func (f *facts) silent() bool {
+	return f.past.ours() == 0 && f.now.ours() == 0 && f.eventsDue()
+}
+
+// eventsDue says whether requests made blocks that no worker held, of which the
+// workers should have told.
+func (f *facts) eventsDue() bool {
 	p := &f.past
-	return p.Known > somePrompts && p.Total-min(p.Total, p.Best) > newBlocks && p.ours() == 0 && f.now.ours() == 0 && f.workers() > 0
+	return p.Known > somePrompts && p.Total-min(p.Total, p.Best) > newBlocks && f.workers() > 0
 }
 
 func (f *facts) noEvents() string {
@@ -314,7 +323,7 @@ func (f *facts) prefixes(events metav1.Condition) (metav1.ConditionStatus, strin
 		return unknown, reasonNoTraffic, "No prompt was routed yet."
 	case p.Best == 0 && !p.enough():
 		return unknown, reasonNoTraffic, fmt.Sprintf("%d prompts were routed, too few to tell.", p.Prompts)
-	case p.enough() && p.Known*2 < p.Prompts:
+	case p.Prompts > somePrompts && p.Known*2 < p.Prompts:
 		return off, reasonNoTokens, f.noTokens()
 	case f.wrongRole():
 		return off, reasonWrongRole, f.holdersDoNotPrefill()

@@ -122,7 +122,7 @@ func TestConditions(t *testing.T) {
 			name: "missing file", change: func(s *scene) {
 				s.obs.MissingFiles = []error{errors.New("eventPlane.nats.tokenFile: open /etc/nats/token: no such file or directory")}
 			}, kind: v1alpha1.ConditionResolvedRefs, status: no, reason: "FileNotFound",
-			says: []string{"spec.eventPlane.nats.tokenFile", "/etc/nats/token", "the Secret that is mounted there lacks this key, or does not exist."}, ready: "FileNotFound", up: no,
+			says: []string{"spec.eventPlane.nats.tokenFile", "/etc/nats/token", "the Secret that is mounted there lacks this key, or does not exist.", "extraSecrets"}, ready: "FileNotFound", up: no,
 		},
 		{
 			name: "broken file", change: func(s *scene) {
@@ -154,7 +154,7 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "events flow", change: func(*scene) {}, kind: v1alpha1.ConditionEventPlaneHealthy, status: yes, reason: "Flowing",
-			says: []string{"50 KV events"}, ready: "Ready", up: yes,
+			says: []string{"KV events of the workers arrive"}, ready: "Ready", up: yes,
 		},
 		{
 			name: "no event needed", change: func(s *scene) { s.traffic(counts(100, 100, 1000, 990, 990, 0)) },
@@ -226,11 +226,24 @@ func TestConditions(t *testing.T) {
 			says: []string{"44 KV events", "DYN_DISCOVERY_BACKEND=kubernetes", "workerIdentity"}, ready: "EventsFromUnknownWorkers", up: no,
 		},
 		{
+			name: "only strangers, and nobody asks", change: func(s *scene) {
+				obs := counts(0, 0, 0, 0, 0, 44)
+				obs.StrangerEvents = 44
+				s.traffic(obs)
+			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: yes, reason: "Connected", ready: "Ready", up: yes,
+		},
+		{
+			name: "no server before the policy is read", change: func(s *scene) {
+				s.obs.Events = EventState{NoServer: true}
+				s.policy.Accepted, s.policy.Reason, s.policy.Message = dim, reasonApplying, "Soon."
+			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: dim, reason: "Applying", ready: "Applying", up: dim,
+		},
+		{
 			name: "strangers among ours", change: func(s *scene) {
 				obs := counts(100, 100, 1000, 10, 10, 45)
 				obs.StrangerEvents = 44
 				s.traffic(obs)
-			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: yes, reason: "Flowing", says: []string{"1 KV events"}, ready: "Ready", up: yes,
+			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: yes, reason: "Flowing", says: []string{"KV events of the workers arrive"}, ready: "Ready", up: yes,
 		},
 		{
 			name: "never any traffic", change: func(s *scene) { s.traffic(counts(0, 0, 0, 0, 0, 0)) },

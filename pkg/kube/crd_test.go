@@ -183,7 +183,7 @@ func pickerSays(t *testing.T, policy *unstructured.Unstructured) error {
 	if err := json.Unmarshal(data, &typed); err != nil {
 		return err
 	}
-	_, err = effective(&typed, fileWithNATS())
+	_, err = effective(&typed, fileWithNATS(), []string{"/"})
 	return err
 }
 

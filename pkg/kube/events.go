@@ -52,7 +52,7 @@ type verdict struct {
 }
 
 // newRecorder returns a recorder of events in a namespace, until ctx ends.
-func newRecorder(ctx context.Context, c kubernetes.Interface, namespace string) record.EventRecorder {
+func newRecorder(ctx context.Context, c kubernetes.Interface, namespace string, complaints *complaints) record.EventRecorder {
 	b := record.NewBroadcaster(
 		record.WithContext(klog.NewContext(ctx, logr.Discard())),
 		record.WithSleepDuration(time.Second), // twelve times; an event is no longer news after minutes
@@ -60,8 +60,29 @@ func newRecorder(ctx context.Context, c kubernetes.Interface, namespace string) 
 		record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: func(e *corev1.Event) string {
 			return e.Source.Component + "/" + string(e.InvolvedObject.UID) + "/" + e.Reason
 		}}))
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.CoreV1().Events(namespace)})
+	b.StartRecordingToSink(&complainingSink{&typedcorev1.EventSinkImpl{Interface: c.CoreV1().Events(namespace)}, complaints})
 	return b.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: "warmpath"})
+}
+
+// complainingSink says once when events may not be written. The library would keep
+// that to itself.
+type complainingSink struct {
+	record.EventSink
+	complaints *complaints
+}
+
+// Create implements record.EventSink.
+func (s *complainingSink) Create(e *corev1.Event) (*corev1.Event, error) {
+	written, err := s.EventSink.Create(e)
+	s.complaints.about("create", "events", err)
+	return written, err
+}
+
+// Patch implements record.EventSink.
+func (s *complainingSink) Patch(e *corev1.Event, patch []byte) (*corev1.Event, error) {
+	written, err := s.EventSink.Patch(e, patch)
+	s.complaints.about("patch", "events", err)
+	return written, err
 }
 
 // follow takes a report in, and tells what changed if aloud.
@@ -108,6 +129,9 @@ func (a *announcer) followPolicy(r *report, say func(kind, reason, message strin
 
 func (a *announcer) followConditions(r *report, say func(kind, reason, message string)) {
 	if a.statuses == nil {
+		if r.policies.Accepted == metav1.ConditionUnknown {
+			return // what was told before is in the status of a policy that is not read yet
+		}
 		a.statuses = map[string]metav1.ConditionStatus{}
 		if p := r.policies.Chosen; p != nil {
 			for _, c := range p.Status.Conditions {
@@ -155,15 +179,15 @@ func (a *announcer) followWorkers(r *report, aloud bool, say func(kind, reason, 
 	if first {
 		a.workers, _ = fleet.NewSnapshot(nil) // no workers, no error
 	}
-	joined, left := changes(a.workers, s)
+	joined, left, moved := changes(a.workers, s)
 	switch {
 	case first && len(s.Workers) == 0:
 		say(corev1.EventTypeWarning, eventPoolEmpty, emptyPool(r))
-	case first || joined+left == 0 && census(a.workers) == census(s):
+	case first || joined+left+moved == 0 && census(a.workers) == census(s):
 	case aloud && r.at.Sub(a.told) < workersEvery:
 		return // told later, with what else happens until then
 	default:
-		say(corev1.EventTypeNormal, eventWorkersChanged, fmt.Sprintf("%s joined, %d left: %s.", count(joined, "worker"), left, census(s)))
+		say(corev1.EventTypeNormal, eventWorkersChanged, fmt.Sprintf("%s joined, %d left%s: %s.", count(joined, "worker"), left, elsewhere(moved), census(s)))
 		if len(s.Workers) == 0 {
 			say(corev1.EventTypeWarning, eventPoolEmpty, emptyPool(r))
 		}
@@ -172,14 +196,28 @@ func (a *announcer) followWorkers(r *report, aloud bool, say func(kind, reason, 
 	a.workers = s
 }
 
-// changes counts the workers that are in one snapshot only.
-func changes(before, after *fleet.Snapshot) (joined, left int) {
-	for _, w := range after.Workers {
-		if _, ok := before.Index(w.Key); !ok {
+// changes counts the workers that are in one snapshot only, and those that have
+// another address in the second.
+func changes(before, after *fleet.Snapshot) (joined, left, moved int) {
+	for i := range after.Workers {
+		w := &after.Workers[i]
+		switch at, ok := before.Index(w.Key); {
+		case !ok:
 			joined++
+		case before.Workers[at].Endpoint != w.Endpoint:
+			moved++
 		}
 	}
-	return joined, len(before.Workers) + joined - len(after.Workers)
+	return joined, len(before.Workers) + joined - len(after.Workers), moved
+}
+
+// elsewhere tells of workers with another address. Their requests follow by
+// themselves.
+func elsewhere(moved int) string {
+	if moved == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d have another IP or port, and are sent to there (nothing to do if pods were replaced, or targetPorts of the pool changed)", moved)
 }
 
 func emptyPool(r *report) string {

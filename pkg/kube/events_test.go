@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -175,5 +176,21 @@ func TestEventsWithoutAPool(t *testing.T) {
 	l.follow(&report{at: epoch, conditions: conditions(View{}, Observation{}, window{}, policyState{Chosen: &v1alpha1.RoutingPolicy{}}, epoch, 0)}, true)
 	if n := len(l.out.Events); n > 0 {
 		t.Errorf("%d events", n)
+	}
+}
+
+// A worker with another address is a change that people should see.
+func TestWorkersThatMove(t *testing.T) {
+	l, s := listen(t), calm(t)
+	l.want(s, accepted)
+	moved := slices.Clone(s.view.Snapshot.Workers)
+	moved[0].Endpoint = netip.MustParseAddrPort("10.9.9.9:8000")
+	var err error
+	if s.view.Snapshot, err = fleet.NewSnapshot(moved); err != nil {
+		t.Fatal(err)
+	}
+	said := l.hear(s, true)
+	if len(said) != 1 || !strings.Contains(said[0], "WorkersChanged 0 workers joined, 0 left, 1 have another IP or port") {
+		t.Errorf("said %q", said)
 	}
 }

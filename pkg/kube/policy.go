@@ -18,6 +18,9 @@ import (
 )
 
 const (
+	// firstWait is how long the first spec may take before workers are routed to by
+	// that of the file: longer than a NATS server that is away keeps it.
+	firstWait  = 15 * time.Second
 	retryFirst = time.Second
 	retryMost  = time.Minute
 )
@@ -115,8 +118,8 @@ func (p *policies) state() policyState {
 }
 
 // step takes the policies of the pool's namespace, starts to take a spec into use
-// when another should be, and returns the one in use. The first call waits for it:
-// nothing is to be routed by a spec that was never meant. Later ones do not, since a
+// when another should be, and returns the one in use. The first call waits for it,
+// up to firstWait: nothing should be routed by a spec that was never meant. Later ones do not, since a
 // new event plane may take long to warm up while pods come and go; woken then tells
 // when it is done. What step was given must not be changed later.
 func (p *policies) step(ctx context.Context, all []v1alpha1.RoutingPolicy) *v1alpha1.RoutingPolicySpec {
@@ -130,7 +133,7 @@ func (p *policies) step(ctx context.Context, all []v1alpha1.RoutingPolicy) *v1al
 	if len(mine) > 0 {
 		p.last.Chosen, p.last.Conflicted = mine[0], mine[1:]
 		source = "RoutingPolicy " + mine[0].Name
-		want, invalid = effective(mine[0], p.cfg.File)
+		want, invalid = effective(mine[0], p.cfg.File, p.cfg.Discovery.PolicyFileFolders)
 	}
 	p.mu.Unlock()
 
@@ -164,12 +167,12 @@ func (p *policies) targeting(all []v1alpha1.RoutingPolicy) []*v1alpha1.RoutingPo
 
 // effective is what a policy means, with its defaults and what it leaves to the
 // configuration file.
-func effective(policy *v1alpha1.RoutingPolicy, file *v1alpha1.RoutingPolicySpec) (*v1alpha1.RoutingPolicySpec, error) {
+func effective(policy *v1alpha1.RoutingPolicy, file *v1alpha1.RoutingPolicySpec, folders []string) (*v1alpha1.RoutingPolicySpec, error) {
 	s := policy.Spec.RoutingPolicySpec.DeepCopy()
 	s.Default()
-	paths := s.CheckPaths()
+	own := s.CheckPolicy(folders)
 	s.Inherit(file.DeepCopy()) // a copy: the two must not share lists
-	return s, errors.Join(paths, s.Validate())
+	return s, errors.Join(own, s.Validate())
 }
 
 // refuse leaves what is in use as it is. It also ends an attempt with what the
@@ -208,7 +211,23 @@ func (p *policies) use(ctx context.Context, want *v1alpha1.RoutingPolicySpec, so
 	running := p.attempt != nil
 	p.mu.Unlock()
 	if block && running {
+		p.waitAtMost(ctx, firstWait)
+	}
+}
+
+// waitAtMost waits until no attempt is in flight.
+func (p *policies) waitAtMost(ctx context.Context, most time.Duration) {
+	done := make(chan struct{})
+	go func() { // ends with the attempt
 		p.tasks.Wait()
+		close(done)
+	}()
+	enough := time.NewTimer(most)
+	defer enough.Stop()
+	select {
+	case <-done:
+	case <-enough.C:
+	case <-ctx.Done():
 	}
 }
 

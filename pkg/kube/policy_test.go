@@ -303,7 +303,7 @@ func TestGivenUpTooLate(t *testing.T) {
 // The first spec is in use before anything is published.
 func TestTheFirstStepWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &applier{apply: func(context.Context, *v1alpha1.RoutingPolicySpec) error { time.Sleep(20 * time.Second); return nil }}
+		a := &applier{apply: func(context.Context, *v1alpha1.RoutingPolicySpec) error { time.Sleep(10 * time.Second); return nil }}
 		p := testPolicies(a)
 		if s := p.step(t.Context(), []v1alpha1.RoutingPolicy{policyNamed("p", 0, 32)}); s.BlockSize != 32 {
 			t.Errorf("the first step returned a block size of %d", s.BlockSize)
@@ -355,19 +355,50 @@ func TestStepAndStateConcurrently(t *testing.T) {
 	}
 }
 
-// A policy has no folder that a relative path could start at.
-func TestPathsOfPoliciesStartAtTheRoot(t *testing.T) {
+// A policy reads what is mounted for it, and nothing else of the pod.
+func TestFilesOfPolicies(t *testing.T) {
 	file := &v1alpha1.RoutingPolicySpec{}
 	file.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "of-the-file"} // became relative to the process when it was loaded
 	file.Default()
 	policy := &v1alpha1.RoutingPolicy{}
-	if _, err := effective(policy, file); err != nil {
+	if _, err := effective(policy, file, []string{"/etc/warmpath"}); err != nil {
 		t.Errorf("paths of the file: %v", err)
 	}
 	policy.Spec.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "token"}
-	policy.Spec.Tokenizer.InProcess.Source.Directory = &v1alpha1.DirectorySourceSpec{Path: "model"}
-	_, err := effective(policy, file)
-	if got := len(unjoin(err)); err == nil || got != 2 || !strings.Contains(err.Error(), `tokenFile: "token" does not start with /`) {
+	policy.Spec.Tokenizer.InProcess.Source.Directory = &v1alpha1.DirectorySourceSpec{Path: "/etc/warmpath/../passwd"}
+	_, err := effective(policy, file, []string{"/etc/warmpath"})
+	if got := len(unjoin(err)); err == nil || got != 2 || !strings.Contains(err.Error(), `tokenFile: "token" is in none of the folders`) {
 		t.Errorf("%d errors: %v", got, err)
 	}
+	for _, bad := range []v1alpha1.NATSSpec{
+		{URL: "nats://evil:1", TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token"},
+		{URL: "nats://evil:1", TokenFile: "/etc/warmpathology/token"},
+		{TokenFile: "/etc/warmpath/token"}, // without a server of its own
+		{TLS: &v1alpha1.NATSTLSSpec{}},
+	} {
+		policy := &v1alpha1.RoutingPolicy{}
+		policy.Spec.EventPlane.NATS = bad
+		if _, err := effective(policy, file, []string{"/etc/warmpath"}); err == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+	policy = &v1alpha1.RoutingPolicy{}
+	policy.Spec.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "/etc/warmpath/secrets/nats/token", TLS: &v1alpha1.NATSTLSSpec{}}
+	if _, err := effective(policy, file, []string{"/etc/warmpath/"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A first spec that takes for ever keeps nobody from being routed to.
+func TestTheFirstStepWaitsNotForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &applier{apply: func(ctx context.Context, _ *v1alpha1.RoutingPolicySpec) error { <-ctx.Done(); return ctx.Err() }}
+		p := testPolicies(a)
+		ctx, cancel := context.WithCancel(t.Context())
+		if s := p.step(ctx, []v1alpha1.RoutingPolicy{policyNamed("p", 0, 32)}); s.BlockSize == 32 {
+			t.Error("the spec is in use although it was never applied")
+		}
+		cancel()
+		p.wait()
+	})
 }

@@ -17,6 +17,7 @@ const remembered = time.Hour
 type lives struct {
 	seen  map[string]life // by the name of the engine
 	swept time.Time
+	look  int // how many there were
 }
 
 // life is one engine as it was seen last.
@@ -24,7 +25,8 @@ type life struct {
 	pod      types.UID
 	restarts int32
 	keys     []fleet.Key // of its ranks
-	at       time.Time
+	at       time.Time   // when it was seen last, or missed first
+	look     int         // the last one at which it was there
 }
 
 // see takes the engines of a pool and returns the keys of those that began anew
@@ -33,10 +35,11 @@ func (l *lives) see(processes []process, now time.Time) []fleet.Key {
 	if l.seen == nil {
 		l.seen, l.swept = map[string]life{}, now
 	}
+	l.look++
 	var anew []fleet.Key
 	for i := range processes {
 		p := &processes[i]
-		is := life{pod: p.pod.UID, restarts: p.restarts, at: now}
+		is := life{pod: p.pod.UID, restarts: p.restarts, at: now, look: l.look}
 		for j := range p.ranks {
 			is.keys = append(is.keys, p.ranks[j].Key)
 		}
@@ -55,6 +58,12 @@ func (l *lives) see(processes []process, now time.Time) []fleet.Key {
 			is.restarts = was.restarts // a status without containers is no way back
 		}
 		l.seen[p.name] = is
+	}
+	for name, was := range l.seen {
+		if was.look == l.look-1 { // it may have been quiet for long before
+			was.at = now
+			l.seen[name] = was
+		}
 	}
 	l.sweep(now)
 	return anew

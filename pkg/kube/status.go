@@ -168,7 +168,7 @@ func (p *publisher) publish(ctx context.Context, group *errgroup.Group) error {
 		name: p.cfg.Discovery.Pool.Name + "-warmpath", namespace: p.namespace, identity: p.identity,
 		client: clients, times: p.lease, log: p.log, complaints: p.complaints,
 	}
-	a := &announcer{recorder: newRecorder(ctx, clients, p.namespace)}
+	a := &announcer{recorder: newRecorder(ctx, clients, p.namespace, p.complaints)}
 	group.Go(func() error { return l.run(ctx) })
 	group.Go(func() error {
 		every(ctx, evaluateEvery, func() {

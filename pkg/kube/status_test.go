@@ -448,7 +448,6 @@ func TestMissingRightsAreNamed(t *testing.T) {
 			{APIGroups: []string{"nvidia.com"}, Resources: []string{"dynamoworkermetadatas"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"routing.warmpath.dev"}, Resources: []string{"routingpolicies"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
-			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		},
 	}
 	create(t, shared, role)
@@ -461,16 +460,21 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	r := replicaOf(t, shared, ns, "picker-a", func(cfg *Config) { cfg.Rest = account })
 	newPolicy(t, shared, ns, "p")
 	refused := func() int { return strings.Count(r.logged(), "resource=routingpolicies/status.routing.warmpath.dev") }
-	until(t, "it says what it may not do", func() bool { return refused() > 0 }, func() any { return r.logged() })
-	expectEvent(t, shared, ns, "PolicyAccepted", "Normal ")
+	until(t, "it says what it may not do", func() bool {
+		return refused() > 0 && strings.Contains(r.logged(), "verb=create resource=events namespace="+ns)
+	}, func() any { return r.logged() })
 
 	role.Rules = append(role.Rules, rbacv1.PolicyRule{
-		APIGroups: []string{"routing.warmpath.dev"}, Resources: []string{"routingpolicies/status"}, Verbs: []string{"get", "update", "patch"},
+		APIGroups: []string{"routing.warmpath.dev"}, Resources: []string{"routingpolicies/status"}, Verbs: []string{"update"},
+	}, rbacv1.PolicyRule{
+		APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"},
 	})
 	if err := shared.Client().Update(t.Context(), role); err != nil {
 		t.Fatal(err)
 	}
 	expectCondition(t, shared, ns, "p", v1alpha1.ConditionReady, yes, "Ready")
+	changePolicy(t, shared, ns, "p", func(s *v1alpha1.PoolRoutingSpec) { s.BlockSize = 64 })
+	expectEvent(t, shared, ns, "PolicyAccepted", "Normal ")
 	until(t, "it says that it may", func() bool { return refused() == 2 }, func() any { return r.logged() })
 	if log := r.logged(); !strings.Contains(log, "verb=update resource=routingpolicies/status.routing.warmpath.dev namespace="+ns) {
 		t.Errorf("verb, resource and namespace are not in %s", log)

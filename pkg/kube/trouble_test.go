@@ -24,6 +24,7 @@ func watchRole() []rbacv1.PolicyRule {
 		{APIGroups: []string{"inference.networking.k8s.io"}, Resources: []string{"inferencepools"}, Verbs: read},
 		{APIGroups: []string{"routing.warmpath.dev"}, Resources: []string{"routingpolicies"}, Verbs: read},
 		{APIGroups: []string{"nvidia.com"}, Resources: []string{"dynamoworkermetadatas"}, Verbs: read},
+		{APIGroups: []string{"inference.networking.x-k8s.io"}, Resources: []string{"inferencepools"}, Verbs: []string{"get"}},
 	}
 }
 
@@ -170,7 +171,9 @@ func TestOutage(t *testing.T) {
 func TestKindsComeAndGo(t *testing.T) {
 	c := testcluster.StartFor(t, testcluster.Options{CRDs: []testcluster.CRDs{testcluster.OldInferencePools}})
 	ns := c.Namespace(t)
-	r := start(t, c, ns)
+	account := c.ServiceAccountConfig(t, ns, "picker")
+	grant(t, c, ns, watchRole())
+	r := start(t, c, ns, func(cfg *Config) { cfg.Rest = account })
 	r.addPod("a", "10.0.0.1")
 	r.expectProblem(reasonPoolInOldGroup, "inference.networking.x-k8s.io", "1.0 or later")
 	if err := r.Synced(); err == nil || !strings.Contains(err.Error(), "1.0 or later") {

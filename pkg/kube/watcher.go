@@ -359,8 +359,8 @@ func (w *Watcher) Synced() error {
 	switch {
 	case f == nil:
 		return errors.New("the API server was not asked yet")
-	case len(f.problems) > 0:
-		return errors.New(f.problems[0].Message)
+	case f.keepsUnsynced() != "":
+		return errors.New(f.keepsUnsynced())
 	case f.err != nil:
 		return fmt.Errorf("asking the API server at %s: %w", w.cluster.GetConfig().Host, f.err)
 	case !w.kinds.pods().synced():
@@ -371,6 +371,18 @@ func (w *Watcher) Synced() error {
 		return errors.New("the routing policy is being read, or taken into use")
 	}
 	return errors.New("what the workers say of themselves is being read")
+}
+
+// keepsUnsynced is the problem because of which pool or pods cannot be read, empty
+// for none.
+func (f *findings) keepsUnsynced() string {
+	for _, p := range f.problems {
+		switch p.Reason {
+		case reasonForbidden, reasonPoolNotFound, reasonPoolKindMissing, reasonPoolInOldGroup:
+			return p.Message
+		}
+	}
+	return ""
 }
 
 // problemLog logs problems once each, when they come and when they are mended.

@@ -48,6 +48,8 @@ type population struct {
 // populate finds the workers among the pods of a namespace. metadata has what each
 // worker says of itself, by the name that its id is made of.
 func populate(t target, pods []*corev1.Pod, metadata map[string]*workerMetadata, r rules) population {
+	// In one order, so that the same pods make the same messages.
+	pods = slices.SortedFunc(slices.Values(pods), func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	var p population
 	var found roleFindings
 	var ports portFindings
@@ -104,8 +106,11 @@ func duplicate(older string, one *process) Problem {
 func processesOf(t target, pod *corev1.Pod, identity v1alpha1.WorkerIdentity) []process {
 	if identity != v1alpha1.IdentityContainer {
 		one := process{pod: pod, name: pod.Name, absent: whyAbsent(pod, podReady(pod))}
+		engines := t.enginesOf(pod)
 		for i := range pod.Status.ContainerStatuses {
-			one.restarts += pod.Status.ContainerStatuses[i].RestartCount
+			if s := &pod.Status.ContainerStatuses[i]; len(engines) == 0 || slices.Contains(engines, s.Name) {
+				one.restarts += s.RestartCount
+			}
 		}
 		return []process{one}
 	}
@@ -129,6 +134,18 @@ func processesOf(t target, pod *corev1.Pod, identity v1alpha1.WorkerIdentity) []
 		all = append(all, one)
 	}
 	return all
+}
+
+// enginesOf returns the containers of a pod that declare a target port, whose restart
+// costs the cache; none when no container does, and any may be the engine.
+func (t *target) enginesOf(pod *corev1.Pod) (names []string) {
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		if slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return slices.Contains(t.ports, uint16(p.ContainerPort)) }) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // Why an engine takes no requests, in the words of messages.

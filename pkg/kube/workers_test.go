@@ -407,6 +407,8 @@ func TestRestartsAreFound(t *testing.T) {
 		{pods: nil},
 		{after: 2 * remembered, pods: nil},
 		{pods: []*corev1.Pod{pod("a", uid("newer"))}}, // long forgotten
+		{after: 2 * remembered, pods: nil},            // it goes after hours in which nothing changed
+		{pods: []*corev1.Pod{pod("a", uid("newest"))}, want: []uint32{0}},
 	} {
 		now = now.Add(step.after)
 		p := populate(testTarget(8000), step.pods, saying([]string{"a"}, step.said), testRules())
@@ -420,13 +422,13 @@ func TestRestartsAreFound(t *testing.T) {
 	}
 }
 
-// In container mode only the worker's own container counts, in pod mode any.
+// The restart of a container that serves no target port costs no cache.
 func TestRestartsPerContainer(t *testing.T) {
 	r := testRules()
 	other := func(n int32) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Status.ContainerStatuses[2].RestartCount = n }
 	}
-	for identity, want := range map[v1alpha1.WorkerIdentity]int{v1alpha1.IdentityContainer: 0, v1alpha1.IdentityPod: 2} {
+	for identity, want := range map[v1alpha1.WorkerIdentity]int{v1alpha1.IdentityContainer: 0, v1alpha1.IdentityPod: 0} {
 		var l lives
 		r.identity = identity
 		l.see(populate(testTarget(8000, 8001), []*corev1.Pod{pod("a", two, other(1))}, nil, r).processes, time.Unix(0, 0))

@@ -20,12 +20,13 @@ type choice struct {
 	prefillOutside bool // could prefill, but for the subset
 	busy           int  // could decode, but for a bound
 	prefillBusy    bool // could prefill, but for a bound
-	required       bool // only a pair would do
+	required       bool // only a pair would do, and there is nobody to prefill
+	decodes        bool // somebody could decode
 }
 
 func (c *choice) err() error {
 	switch {
-	case c.prefillBusy:
+	case c.prefillBusy && (c.decodes || c.busy > 0):
 		return ErrBusy
 	case c.required:
 		return ErrNoPrefill
@@ -130,6 +131,8 @@ func over(figure, bound int) bool { return bound > 0 && figure > bound }
 // nothing may be taken.
 func (c *choice) settle(req *Request, o *Options, all []Terms, cheapest *[numSides]least, random func(int) int) {
 	prefill, decode, aggregated := &cheapest[fleet.Prefill], &cheapest[fleet.Decode], &cheapest[fleet.Aggregated]
+	c.decodes = decode.n > 0
+	c.required = (c.required || c.decodes) && o.Split == SplitRequired && prefill.n == 0 && !c.prefillBusy
 	pairCost := prefill.cost() + decode.cost()
 	switch {
 	case req.PromptLess && decode.n > 0:
@@ -140,7 +143,6 @@ func (c *choice) settle(req *Request, o *Options, all []Terms, cheapest *[numSid
 		c.take(Disaggregated, all, prefill, decode)
 	case c.prefillBusy: // one will have room soon, and a decode worker would be held up
 	case o.Split == SplitRequired && !req.PromptLess:
-		c.required = c.required || decode.n > 0
 	case decode.n > 0:
 		c.take(NoPrefillReady, all, decode, decode)
 		if c.prefillOutside {

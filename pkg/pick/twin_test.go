@@ -71,10 +71,12 @@ func (w *world) mayDecode(id uint64) bool {
 // both, or decode workers alone when there is nothing else.
 func (w *world) ways() (all []option, err error) {
 	var prefill, decode, both, left []fleet.Worker // left: in the subset, whatever the bounds say
-	outside := map[fleet.Role]bool{}
+	outside := map[fleet.Role]bool{}               // the subset, of those that would do
 	busyPrefill := false
 	for _, f := range w.pool {
 		switch {
+		case f.Role == fleet.Aggregated && w.options.Split == pick.SplitRequired:
+			continue
 		case !w.inSubset(f):
 			outside[f.Role] = true
 			continue
@@ -92,7 +94,7 @@ func (w *world) ways() (all []option, err error) {
 		case !w.mayDecode(f.ID):
 		case f.Role == fleet.Decode && w.options.Split != pick.SplitNever:
 			decode = append(decode, f)
-		case w.mayPrefill(f.ID) && w.options.Split != pick.SplitRequired:
+		case w.mayPrefill(f.ID):
 			both = append(both, f)
 		}
 	}
@@ -112,9 +114,9 @@ func (w *world) ways() (all []option, err error) {
 	switch {
 	case len(all) > 0:
 		return all, nil
-	case busyPrefill:
+	case busyPrefill && len(left) > 0:
 		return nil, pick.ErrBusy
-	case w.options.Split == pick.SplitRequired && (len(decode) > 0 || slices.ContainsFunc(w.pool, isAggregated)):
+	case w.options.Split == pick.SplitRequired && len(prefill) == 0 && !busyPrefill && (len(decode) > 0 || slices.ContainsFunc(w.pool, isAggregated)):
 		return nil, pick.ErrNoPrefill
 	case len(decode) > 0:
 		alone := pick.NoPrefillReady

@@ -10,18 +10,18 @@ import (
 
 // rights are all that a picker may do, in the namespace of its pool: verbs by
 // resource (and the name it is bound to). Add to it only what the picker cannot do
-// without, and say in docs/install.md what for.
+// without; the Role says what each is for.
 var rights = map[string]string{
 	"pods":                             "get list watch",
 	"dynamoworkermetadatas.nvidia.com": "get list watch",
 	"inferencepools.inference.networking.k8s.io": "get list watch",
 	"services":                                    "get",
 	"routingpolicies.routing.warmpath.dev":        "get list watch",
-	"routingpolicies/status.routing.warmpath.dev": "get patch update",
+	"routingpolicies/status.routing.warmpath.dev": "update",
 	"events":                     "create patch",
-	"events.events.k8s.io":       "create patch",
 	"leases.coordination.k8s.io": "create",
 	"leases.coordination.k8s.io llm-router-warmpath": "get update",
+	"inferencepools.inference.networking.x-k8s.io":   "get",
 }
 
 func TestRights(t *testing.T) {
