@@ -49,7 +49,6 @@ func TestEmbeddedNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.eventually(t, "what is published is heard", func() bool {
-		_, page := r.get(t, "/metrics")
-		return strings.Contains(page, `warmpath_event_messages_total{component="backend"} 1`)
+		return log.count("an event could not be read") == 1 && strings.Contains(log.String(), "component.backend.kv-events")
 	})
 }
