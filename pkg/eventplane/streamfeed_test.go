@@ -113,6 +113,11 @@ func (d *durable) wantAll(r *rig) {
 				return false
 			}
 		}
+		for _, w := range r.plane.Workers() {
+			if w.State == Resyncing {
+				return false // the stream was quicker than the worker's answer
+			}
+		}
 		return true
 	})
 	stats := r.plane.Stats()
