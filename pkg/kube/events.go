@@ -51,6 +51,9 @@ type verdict struct {
 	status     metav1.ConditionStatus
 }
 
+// eventSource is who writes the events.
+const eventSource = "warmpath"
+
 // newRecorder returns a recorder of events in a namespace, until ctx ends.
 func newRecorder(ctx context.Context, c kubernetes.Interface, namespace string, complaints *complaints) record.EventRecorder {
 	b := record.NewBroadcaster(
@@ -61,7 +64,7 @@ func newRecorder(ctx context.Context, c kubernetes.Interface, namespace string, 
 			return e.Source.Component + "/" + string(e.InvolvedObject.UID) + "/" + e.Reason
 		}}))
 	b.StartRecordingToSink(&complainingSink{&typedcorev1.EventSinkImpl{Interface: c.CoreV1().Events(namespace)}, complaints})
-	return b.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: "warmpath"})
+	return b.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: eventSource})
 }
 
 // complainingSink says once when events may not be written. The library would keep

@@ -163,7 +163,8 @@ func expectCondition(t *testing.T, c *testcluster.Cluster, ns, name, kind string
 	return p
 }
 
-// eventsOf returns the reasons of the events on the pool, and how often each.
+// eventsOf returns what the picker's events say, by reason. The API server writes
+// events of its own, such as of a Service's address.
 func eventsOf(t *testing.T, c *testcluster.Cluster, ns string) map[string]string {
 	t.Helper()
 	var list corev1.EventList
@@ -172,6 +173,9 @@ func eventsOf(t *testing.T, c *testcluster.Cluster, ns string) map[string]string
 	}
 	said := map[string]string{}
 	for _, e := range list.Items {
+		if e.Source.Component != eventSource {
+			continue
+		}
 		if o := e.InvolvedObject; o.Kind != "InferencePool" || o.Name != "pool" || o.APIVersion != "inference.networking.k8s.io/v1" {
 			t.Errorf("an event %s about %s %s", e.Reason, o.Kind, o.Name)
 		}
