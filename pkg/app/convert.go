@@ -42,20 +42,21 @@ func handoff(spec *v1alpha1.HandoffSpec) extproc.Handoff {
 // of decisions.
 func pickOptions(spec *v1alpha1.RoutingPolicySpec) pick.Options {
 	c := &spec.Cost
-	return pick.Options{
-		OverlapScoreCredit: *c.OverlapScoreCredit,
-		HostCacheHitWeight: *c.HostCacheHitWeight,
-		DiskCacheHitWeight: *c.DiskCacheHitWeight,
-		PrefillLoadScale:   *c.PrefillLoadScale,
-		Temperature:        *c.Temperature,
-		Split: map[v1alpha1.DisaggregationMode]pick.Split{
-			v1alpha1.DisaggregationWhenReady: pick.SplitWhenReady,
-			v1alpha1.DisaggregationRequired:  pick.SplitRequired,
-			v1alpha1.DisaggregationNever:     pick.SplitNever,
-		}[spec.Disaggregation.Mode],
-		MaxPrefillTokens: int(spec.Admission.ActivePrefillTokensThreshold),
-		MaxDecodeBlocks:  int(spec.Admission.ActiveDecodeBlocksThreshold),
-	}
+	o := pick.DefaultOptions()
+	o.Model = pick.Dynamo
+	o.Dynamo.OverlapScoreCredit = *c.OverlapScoreCredit
+	o.Dynamo.HostCacheHitWeight = *c.HostCacheHitWeight
+	o.Dynamo.DiskCacheHitWeight = *c.DiskCacheHitWeight
+	o.Dynamo.PrefillLoadScale = *c.PrefillLoadScale
+	o.Dynamo.Temperature = *c.Temperature
+	o.Split.Mode = map[v1alpha1.DisaggregationMode]pick.Split{
+		v1alpha1.DisaggregationWhenReady: pick.SplitWhenReady,
+		v1alpha1.DisaggregationRequired:  pick.SplitRequired,
+		v1alpha1.DisaggregationNever:     pick.SplitNever,
+	}[spec.Disaggregation.Mode]
+	o.MaxPrefillTokens = int(spec.Admission.ActivePrefillTokensThreshold)
+	o.MaxDecodeBlocks = int(spec.Admission.ActiveDecodeBlocksThreshold)
+	return o
 }
 
 func adapters(spec *v1alpha1.RoutingPolicySpec) map[string]bool {

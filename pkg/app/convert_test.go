@@ -111,8 +111,10 @@ func TestSecurityConversion(t *testing.T) {
 func TestPickOptions(t *testing.T) {
 	var spec v1alpha1.RoutingPolicySpec
 	spec.Default()
-	if got := pickOptions(&spec); got != pick.DefaultOptions() {
-		t.Errorf("defaults: %+v, want %+v", got, pick.DefaultOptions())
+	want := pick.DefaultOptions()
+	want.Model = pick.Dynamo
+	if got := pickOptions(&spec); !reflect.DeepEqual(got, want) {
+		t.Errorf("defaults: %+v, want %+v", got, want)
 	}
 	spec.Cost = v1alpha1.CostSpec{
 		OverlapScoreCredit: new(0.1), HostCacheHitWeight: new(0.2), DiskCacheHitWeight: new(0.3), PrefillLoadScale: new(0.4), Temperature: new(0.5),
@@ -124,11 +126,10 @@ func TestPickOptions(t *testing.T) {
 		v1alpha1.DisaggregationNever:     pick.SplitNever,
 	} {
 		spec.Disaggregation.Mode = mode
-		want := pick.Options{
-			OverlapScoreCredit: 0.1, HostCacheHitWeight: 0.2, DiskCacheHitWeight: 0.3, PrefillLoadScale: 0.4, Temperature: 0.5,
-			Split: split, MaxPrefillTokens: 6, MaxDecodeBlocks: 7,
-		}
-		if got := pickOptions(&spec); got != want {
+		k := &want.Dynamo
+		k.OverlapScoreCredit, k.HostCacheHitWeight, k.DiskCacheHitWeight, k.PrefillLoadScale, k.Temperature = 0.1, 0.2, 0.3, 0.4, 0.5
+		want.Split.Mode, want.MaxPrefillTokens, want.MaxDecodeBlocks = split, 6, 7
+		if got := pickOptions(&spec); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", mode, got, want)
 		}
 	}

@@ -130,9 +130,7 @@ func TestMediaIsNotText(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.load.Lock()
-	booked := w.Figures
-	r.load.Unlock()
+	booked := w.Figures()
 	if want := (load.Figures{DecodeBlocks: maxMediaTokens / blockSize, Requests: 1}); booked != want {
 		t.Errorf("booked %+v on the decode worker, want %+v", booked, want)
 	}

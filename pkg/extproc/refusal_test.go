@@ -246,7 +246,7 @@ func TestRefusedByPolicy(t *testing.T) {
 		kind, code, reason string
 	}{
 		{
-			"a split is required", decodePool(), func(o *pick.Options) { o.Split = pick.SplitRequired },
+			"a split is required", decodePool(), func(o *pick.Options) { o.Split.Mode = pick.SplitRequired },
 			503, "service_unavailable", "no_prefill_worker", "no_prefill",
 		},
 		{

@@ -256,7 +256,7 @@ func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 	if !st.firstSeen && len(m.GetBody()) > 0 {
 		st.firstSeen = true
 		if r := st.decision.Reservation; r != nil {
-			r.PrefillDone()
+			r.PrefillDone(st.srv.cfg.Now())
 		}
 		if st.announced != nil {
 			st.announced.PrefillDone()

@@ -54,6 +54,7 @@ type Worker struct {
 	Role     Role
 	Recovery string // where it answers questions about what it holds, host:port/path (dynamo.md 1.9); empty: nowhere
 	Says     Says   // of itself
+	Site     Site   // where it runs
 }
 
 // Advertised is what a worker says of itself (dynamo.md 3.2). It never decides

@@ -7,12 +7,16 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/load"
 )
+
+// moment is when all happens, where the time does not matter.
+var moment = time.Unix(1000, 0)
 
 func key(id uint64) fleet.Key { return fleet.Key{ID: id} }
 
@@ -44,7 +48,7 @@ func figures(table *load.Table) map[fleet.Key]load.Figures {
 // reserve books tokens on one worker and blocks on another, as a decision does.
 func reserve(table *load.Table, prefill, decode uint64, tokens, blocks int) *load.Reservation {
 	b := load.Booking{
-		PrefillTokens: tokens, DecodeBlocks: blocks,
+		PrefillTokens: tokens, Blocks: blocks,
 		PrefillKey: key(prefill), DecodeKey: key(decode),
 		Prefill: table.Worker(key(prefill)), Decode: table.Worker(key(decode)),
 	}
@@ -54,7 +58,7 @@ func reserve(table *load.Table, prefill, decode uint64, tokens, blocks int) *loa
 }
 
 func TestReservationSteps(t *testing.T) {
-	done, release := (*load.Reservation).PrefillDone, (*load.Reservation).Release
+	done, release := func(r *load.Reservation) { r.PrefillDone(moment) }, (*load.Reservation).Release
 	type calls = []func(*load.Reservation)
 	both := load.Figures{PrefillTokens: 100, DecodeBlocks: 7, Requests: 1}
 	decoding := load.Figures{DecodeBlocks: 7, Requests: 1}
@@ -110,8 +114,8 @@ func TestRetain(t *testing.T) {
 		if got := figures(table); got[key(1)].PrefillTokens != 150 || got[key(2)].DecodeBlocks != 10 {
 			t.Errorf("after Retain: %v", got)
 		}
-		first.PrefillDone()
-		second.PrefillDone()
+		first.PrefillDone(moment)
+		second.PrefillDone(moment)
 		if got := figures(table); len(got) != 1 || got[key(2)].Requests != 2 {
 			t.Errorf("prefills done: %v, want the decode worker only", got)
 		}
@@ -150,7 +154,7 @@ func TestRetain(t *testing.T) {
 		old := table.Worker(key(1))
 		table.Retain(empty)
 		table.Lock()
-		late := table.Reserve(load.Booking{PrefillTokens: 5, DecodeBlocks: 1, PrefillKey: key(1), DecodeKey: key(1), Prefill: old, Decode: old})
+		late := table.Reserve(load.Booking{PrefillTokens: 5, Blocks: 1, PrefillKey: key(1), DecodeKey: key(1), Prefill: old, Decode: old})
 		table.Unlock()
 		current := reserve(table, 1, 1, 100, 7)
 		late.Release()
@@ -227,13 +231,13 @@ func TestFiguresEqualSums(t *testing.T) {
 			},
 			"prefill done": func(t *rapid.T) {
 				b := draw(t, live)
-				b.r.PrefillDone()
+				b.r.PrefillDone(moment)
 				b.prefilled = true
 			},
 			"release": func(t *rapid.T) { end(draw(t, live)) },
 			"late calls": func(t *rapid.T) {
 				b := draw(t, ended)
-				b.r.PrefillDone()
+				b.r.PrefillDone(moment)
 				b.r.Release()
 			},
 			"retain": func(t *rapid.T) {
@@ -282,7 +286,7 @@ func TestConcurrentReservations(t *testing.T) {
 			var ends sync.WaitGroup
 			for range each {
 				r := reserve(table, random.Uint64N(workers), random.Uint64N(workers), random.IntN(1000), random.IntN(100))
-				ends.Go(r.PrefillDone)
+				ends.Go(func() { r.PrefillDone(moment) })
 				ends.Go(r.Release)
 				ends.Go(r.Release)
 			}
@@ -317,9 +321,9 @@ func TestReserveAllocatesTheReservationOnly(t *testing.T) {
 	prefill, decode := table.Worker(key(1)), table.Worker(key(2))
 	if n := testing.AllocsPerRun(100, func() {
 		table.Lock()
-		r := table.Reserve(load.Booking{PrefillTokens: 1, DecodeBlocks: 1, PrefillKey: key(1), DecodeKey: key(2), Prefill: prefill, Decode: decode})
+		r := table.Reserve(load.Booking{PrefillTokens: 1, Blocks: 1, PrefillKey: key(1), DecodeKey: key(2), Prefill: prefill, Decode: decode})
 		table.Unlock()
-		r.PrefillDone()
+		r.PrefillDone(moment)
 		r.Release()
 	}); n > 1 {
 		t.Errorf("%v allocations per reservation, want at most 1", n)

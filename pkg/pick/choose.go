@@ -48,7 +48,7 @@ func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) i
 	for i := range pool.Workers {
 		w := &pool.Workers[i]
 		depth := s.match.Depth(pool.slots[i])
-		if w.Role != fleet.Decode || o.Split == SplitNever {
+		if w.Role != fleet.Decode || o.Split.Mode == SplitNever {
 			c.best = max(c.best, depth.Total())
 		}
 		side := sideOf(w.Role, req, o)
@@ -56,18 +56,18 @@ func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) i
 			c.required = c.required || w.Role == fleet.Aggregated
 			continue
 		}
-		figures := &pool.loads[i].Figures
-		if !c.admit(w, req, figures, side, o) {
+		figures := pool.loads[i].Figures()
+		if !c.admit(w, req, &figures, side, o) {
 			continue
 		}
 		all = append(all, Terms{Worker: i, Side: side})
-		o.fill(&all[len(all)-1], figures, &depth, req.Tokens, blocks, p.blockSize)
+		o.fill(&all[len(all)-1], &figures, &depth, req.Tokens, blocks, p.blockSize, p.load.Rho())
 		cheapest[side].offer(all, random)
 	}
 	s.Candidates = all
 	c.settle(req, o, all, &cheapest, random)
-	if o.Temperature > 0 && c.decode >= 0 {
-		c.soften(all, o.Temperature, random)
+	if o.Model == Dynamo && o.Dynamo.Temperature > 0 && c.decode >= 0 {
+		c.soften(all, o.Dynamo.Temperature, random)
 	}
 	switch {
 	case c.decode < 0:
@@ -87,13 +87,13 @@ const numSides = 3
 // sideOf says what a worker would do for a request.
 func sideOf(role fleet.Role, req *Request, o *Options) fleet.Role {
 	switch {
-	case role == fleet.Prefill && (req.PromptLess || o.Split == SplitNever):
+	case role == fleet.Prefill && (req.PromptLess || o.Split.Mode == SplitNever):
 		return numSides
 	case req.PromptLess:
 		return fleet.Decode
-	case role == fleet.Aggregated && o.Split == SplitRequired:
+	case role == fleet.Aggregated && o.Split.Mode == SplitRequired:
 		return numSides
-	case role == fleet.Decode && o.Split == SplitNever:
+	case role == fleet.Decode && o.Split.Mode == SplitNever:
 		return fleet.Aggregated
 	}
 	return role
@@ -132,7 +132,7 @@ func over(figure, bound int) bool { return bound > 0 && figure > bound }
 func (c *choice) settle(req *Request, o *Options, all []Terms, cheapest *[numSides]least, random func(int) int) {
 	prefill, decode, aggregated := &cheapest[fleet.Prefill], &cheapest[fleet.Decode], &cheapest[fleet.Aggregated]
 	c.decodes = decode.n > 0
-	c.required = (c.required || c.decodes) && o.Split == SplitRequired && prefill.n == 0 && !c.prefillBusy
+	c.required = (c.required || c.decodes) && o.Split.Mode == SplitRequired && prefill.n == 0 && !c.prefillBusy
 	pairCost := prefill.cost() + decode.cost()
 	switch {
 	case req.PromptLess && decode.n > 0:
@@ -142,7 +142,7 @@ func (c *choice) settle(req *Request, o *Options, all []Terms, cheapest *[numSid
 	case decode.n > 0 && prefill.n > 0:
 		c.take(Disaggregated, all, prefill, decode)
 	case c.prefillBusy: // one will have room soon, and a decode worker would be held up
-	case o.Split == SplitRequired && !req.PromptLess:
+	case o.Split.Mode == SplitRequired && !req.PromptLess:
 	case decode.n > 0:
 		c.take(NoPrefillReady, all, decode, decode)
 		if c.prefillOutside {

@@ -24,12 +24,16 @@ type Terms struct {
 // outside the worker count as disk. Where output is generated the least occupied
 // is best, and what it holds does not count, since the prompt's blocks come from
 // the prefill worker (dynamo.md 5.1). A worker that does both has both costs.
-func (o *Options) fill(t *Terms, f *load.Figures, d *index.Depth, tokens, blocks, blockSize int) {
+func (o *Options) fill(t *Terms, f *load.Figures, d *index.Depth, tokens, blocks, blockSize int, rho float64) {
+	k := &o.Dynamo
 	if t.Side != fleet.Decode {
 		t.Overlap = *d
 		t.Prefill = float64(f.PrefillTokens+tokens) / float64(blockSize)
-		t.Credit = o.OverlapScoreCredit*float64(d.Device) + o.HostCacheHitWeight*float64(d.Host) + o.DiskCacheHitWeight*float64(d.Disk+d.External)
-		t.Cost = o.PrefillLoadScale * max(0, t.Prefill-t.Credit)
+		t.Credit = k.OverlapScoreCredit*float64(d.Device) + k.HostCacheHitWeight*float64(d.Host) + k.DiskCacheHitWeight*float64(d.Disk+d.External)
+		t.Cost = k.PrefillLoadScale * max(0, t.Prefill-t.Credit)
+		if o.Model == Congestion {
+			t.Cost = (1-rho)*float64(f.PrefillTokens)/float64(blockSize) + max(0, float64(tokens)/float64(blockSize)-t.Credit)
+		}
 	}
 	if t.Side != fleet.Prefill {
 		t.Decode = float64(f.DecodeBlocks + blocks)

@@ -19,7 +19,8 @@ func TestTemperature(t *testing.T) {
 	r.busy(2, 0, 4)
 	r.busy(3, 0, 8) // costs are 1, 5 and 9
 	o := pick.DefaultOptions()
-	o.Temperature = temperature
+	o.Model = pick.Dynamo
+	o.Dynamo.Temperature = temperature
 	r.picker.SetOptions(o)
 	taken := map[uint64]float64{}
 	for range draws {
@@ -41,7 +42,8 @@ func TestTemperatureOnPairs(t *testing.T) {
 	r := newRig(t, 0, worker(1, fleet.Prefill), worker(2, fleet.Prefill), worker(3, fleet.Decode), worker(4, fleet.Decode))
 	r.random = rand.New(rand.NewPCG(3, 4)).IntN
 	o := pick.DefaultOptions()
-	o.Temperature = 2
+	o.Model = pick.Dynamo
+	o.Dynamo.Temperature = 2
 	r.picker.SetOptions(o)
 	contents, chains := promptOf(1, 4)
 	r.hold(t, 1, contents, index.Depth{Device: 4})
@@ -72,6 +74,7 @@ func TestBounds(t *testing.T) {
 	r := newRig(t, 0, worker(1, fleet.Aggregated))
 	r.busy(1, 100, 0)
 	o := pick.DefaultOptions()
+	o.Model = pick.Dynamo
 	o.MaxPrefillTokens = 100
 	r.picker.SetOptions(o)
 	r.mustPick(t, pick.Request{Tokens: 1}).Reservation.Release()

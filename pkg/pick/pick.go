@@ -66,6 +66,11 @@ type Request struct {
 	// NoGuess keeps the prompt out of the guesses: the worker will hash it
 	// differently, as with images.
 	NoGuess bool
+
+	Class   string           // of the request: see Options.Classes
+	Adapter string           // the LoRA adapter, empty for none
+	Session string           // requests of a session go to the same workers, all else being equal
+	Avoid   []netip.AddrPort // endpoints that failed the request before: taken only where there are no others
 }
 
 // Subset is the gateway's restriction of the candidates (endpoint-picker.md 1.4).
@@ -217,8 +222,10 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 	}
 	missing := max(0, req.Tokens-choice.overlap.Total()*p.blockSize)
 	reservation := p.load.Reserve(load.Booking{
+		At:            now,
 		PrefillTokens: missing,
-		DecodeBlocks:  blocks,
+		Blocks:        blocks,
+		Chains:        req.Chains,
 		PrefillKey:    pool.Workers[choice.prefill].Key,
 		Prefill:       pool.loads[choice.prefill],
 		DecodeKey:     pool.Workers[choice.decode].Key,

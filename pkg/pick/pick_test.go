@@ -257,7 +257,7 @@ func TestGuessBelongsToThePrefillWorker(t *testing.T) {
 		}
 		// The prefill worker has a whole prompt waiting, which the guess just
 		// outweighs; another would have to compute it all again.
-		first.Reservation.PrefillDone()
+		first.Reservation.PrefillDone(start)
 		second := r.mustPick(t, req)
 		if second.Prefill.Key != first.Prefill.Key || second.Matched != 10 {
 			t.Errorf("equal request: prefill on %d with %d blocks, want %d with 10", second.Prefill.ID, second.Matched, first.Prefill.ID)

@@ -36,6 +36,9 @@ func newRig(t testing.TB, ttl time.Duration, workers ...fleet.Worker) *rig {
 	t.Helper()
 	r := &rig{index: index.New(), guesses: index.NewSpeculation(ttl), load: load.NewTable(), random: rand.New(rand.NewPCG(1, 2)).IntN}
 	r.picker = pick.New(r.index, r.guesses, r.load, blockSize)
+	o := pick.DefaultOptions()
+	o.Model = pick.Dynamo
+	r.picker.SetOptions(o)
 	if err := r.picker.SetFleet(snapshot(t, workers...)); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +105,7 @@ func (r *rig) busy(id uint64, tokens, blocks int) *load.Reservation {
 	r.load.Lock()
 	defer r.load.Unlock()
 	return r.load.Reserve(load.Booking{
-		PrefillTokens: tokens, DecodeBlocks: blocks,
+		PrefillTokens: tokens, Blocks: blocks,
 		PrefillKey: fleet.Key{ID: id}, DecodeKey: fleet.Key{ID: id}, Prefill: w, Decode: w,
 	})
 }

@@ -46,12 +46,12 @@ func (w *world) inSubset(f fleet.Worker) bool {
 func (w *world) prefillCost(id uint64) float64 {
 	d := w.held[id]
 	raw := float64(w.busy[id].PrefillTokens+w.tokens) / blockSize
-	credit := w.options.OverlapScoreCredit*float64(d.Device) + w.options.HostCacheHitWeight*float64(d.Host) +
-		w.options.DiskCacheHitWeight*float64(d.Disk) + w.options.DiskCacheHitWeight*float64(d.External)
-	if w.options.OverlapScoreCredit == 0 {
+	credit := w.options.Dynamo.OverlapScoreCredit*float64(d.Device) + w.options.Dynamo.HostCacheHitWeight*float64(d.Host) +
+		w.options.Dynamo.DiskCacheHitWeight*float64(d.Disk) + w.options.Dynamo.DiskCacheHitWeight*float64(d.External)
+	if w.options.Dynamo.OverlapScoreCredit == 0 {
 		credit = 0
 	}
-	return w.options.PrefillLoadScale * math.Max(0, raw-credit)
+	return w.options.Dynamo.PrefillLoadScale * math.Max(0, raw-credit)
 }
 
 func (w *world) decodeCost(id uint64) float64 {
@@ -75,12 +75,12 @@ func (w *world) ways() (all []option, err error) {
 	busyPrefill := false
 	for _, f := range w.pool {
 		switch {
-		case f.Role == fleet.Aggregated && w.options.Split == pick.SplitRequired:
+		case f.Role == fleet.Aggregated && w.options.Split.Mode == pick.SplitRequired:
 			continue
 		case !w.inSubset(f):
 			outside[f.Role] = true
 			continue
-		case f.Role == fleet.Prefill && w.options.Split == pick.SplitNever:
+		case f.Role == fleet.Prefill && w.options.Split.Mode == pick.SplitNever:
 			continue
 		case f.Role == fleet.Prefill && !w.mayPrefill(f.ID):
 			busyPrefill = true
@@ -92,7 +92,7 @@ func (w *world) ways() (all []option, err error) {
 		left = append(left, f)
 		switch {
 		case !w.mayDecode(f.ID):
-		case f.Role == fleet.Decode && w.options.Split != pick.SplitNever:
+		case f.Role == fleet.Decode && w.options.Split.Mode != pick.SplitNever:
 			decode = append(decode, f)
 		case w.mayPrefill(f.ID):
 			both = append(both, f)
@@ -116,7 +116,7 @@ func (w *world) ways() (all []option, err error) {
 		return all, nil
 	case busyPrefill && len(left) > 0:
 		return nil, pick.ErrBusy
-	case w.options.Split == pick.SplitRequired && len(prefill) == 0 && !busyPrefill && (len(decode) > 0 || slices.ContainsFunc(w.pool, isAggregated)):
+	case w.options.Split.Mode == pick.SplitRequired && len(prefill) == 0 && !busyPrefill && (len(decode) > 0 || slices.ContainsFunc(w.pool, isAggregated)):
 		return nil, pick.ErrNoPrefill
 	case len(decode) > 0:
 		alone := pick.NoPrefillReady
@@ -137,13 +137,14 @@ func (w *world) ways() (all []option, err error) {
 
 func drawOptions(t *rapid.T) pick.Options {
 	o := pick.DefaultOptions()
+	o.Model = pick.Dynamo
 	if rapid.Bool().Draw(t, "default options") {
 		return o
 	}
 	weight := rapid.SampledFrom([]float64{0, 0.25, 0.5, 1})
-	o.OverlapScoreCredit, o.HostCacheHitWeight, o.DiskCacheHitWeight = weight.Draw(t, "credit"), weight.Draw(t, "host"), weight.Draw(t, "disk")
-	o.PrefillLoadScale = rapid.SampledFrom([]float64{0, 0.5, 1, 4}).Draw(t, "scale")
-	o.Split = rapid.SampledFrom([]pick.Split{pick.SplitWhenReady, pick.SplitRequired, pick.SplitNever}).Draw(t, "split")
+	o.Dynamo.OverlapScoreCredit, o.Dynamo.HostCacheHitWeight, o.Dynamo.DiskCacheHitWeight = weight.Draw(t, "credit"), weight.Draw(t, "host"), weight.Draw(t, "disk")
+	o.Dynamo.PrefillLoadScale = rapid.SampledFrom([]float64{0, 0.5, 1, 4}).Draw(t, "scale")
+	o.Split.Mode = rapid.SampledFrom([]pick.Split{pick.SplitWhenReady, pick.SplitRequired, pick.SplitNever}).Draw(t, "split")
 	o.MaxPrefillTokens = rapid.IntRange(0, 1).Draw(t, "prefill bound") * blockSize
 	o.MaxDecodeBlocks = rapid.IntRange(0, 2).Draw(t, "decode bound")
 	return o
@@ -229,7 +230,7 @@ func TestPickEqualsTwin(t *testing.T) {
 		}
 		best := 0
 		for _, f := range w.pool {
-			if f.Role != fleet.Decode || f.ID == d.Prefill.ID || w.options.Split == pick.SplitNever {
+			if f.Role != fleet.Decode || f.ID == d.Prefill.ID || w.options.Split.Mode == pick.SplitNever {
 				best = max(best, w.held[f.ID].Total())
 			}
 		}
