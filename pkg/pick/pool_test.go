@@ -110,6 +110,16 @@ func (r *rig) busy(id uint64, tokens, blocks int) *load.Reservation {
 	})
 }
 
+// uses makes a worker decode a request of some full blocks.
+func (r *rig) uses(id uint64, chains []block.Chain) *load.Reservation {
+	w := r.load.Worker(fleet.Key{ID: id})
+	r.load.Lock()
+	defer r.load.Unlock()
+	return r.load.Reserve(load.Booking{
+		Blocks: len(chains), Chains: chains, PrefillKey: fleet.Key{ID: id}, DecodeKey: fleet.Key{ID: id}, Prefill: w, Decode: w,
+	})
+}
+
 func (r *rig) figures() map[uint64]load.Figures {
 	all := map[uint64]load.Figures{}
 	r.load.Read(func(k fleet.Key, f load.Figures) { all[k.ID] = f })
