@@ -163,7 +163,9 @@ func (s *Scratch) single(l *least) choice {
 // refuse says why there is no decision.
 func (s *Scratch) refuse(l *leasts) choice {
 	decodes := l.side[fleet.Decode].n > 0
-	required := (s.required || decodes) && s.pricing.Split.Mode == SplitRequired && l.side[fleet.Prefill].n == 0 && !l.wait
+	// With both halves there, none of them connects.
+	lacks := decodes || s.required && l.side[fleet.Prefill].n == 0
+	required := lacks && s.pricing.Split.Mode == SplitRequired && !l.wait
 	c := choice{err: ErrNoWorkers}
 	switch {
 	case l.wait && (decodes || l.busy > 0):

@@ -423,7 +423,7 @@ func compareWithTwin(t *rapid.T, r *rig, w *world, chains []block.Chain) {
 	w.compareExplained(t, e)
 	best := 0
 	for _, f := range w.pool {
-		if f.Role != fleet.Decode || d.Mode != pick.Disaggregated && d.Mode != pick.OnAggregated {
+		if f.Role != fleet.Decode || w.options.Split.Mode == pick.SplitNever || d.Mode != pick.Disaggregated && d.Mode != pick.OnAggregated {
 			best = max(best, w.reused(f.ID))
 		}
 	}
