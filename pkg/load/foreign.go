@@ -86,7 +86,7 @@ type ledger struct {
 	open, remembered placements // oldest first
 	placed           map[fleet.Key]Foreign
 	changed          []fleet.Key // of placed, since it was last told; some more than once
-	now              time.Time // never goes back
+	now              time.Time   // never goes back
 }
 
 func newLedger() ledger {
