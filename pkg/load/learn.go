@@ -7,13 +7,14 @@ import (
 
 // Of what is learned from the first outputs of requests.
 const (
-	paceMemory     = 32  // samples, over which a worker's pace is a mean
-	transferMemory = 128 // the same of transfers
-	minPaceTokens  = 64  // of a prompt: shorter ones take the time of a step, whatever their length
-	minPaces       = 4   // samples before a pace is told
-	sureSamples    = 16  // samples before an outlier is told from news
-	outlier        = 10  // times as long as expected
-	ridge          = 1e-4
+	paceMemory     = 32   // samples, over which a worker's pace is a mean
+	transferMemory = 256  // the same of transfers
+	minPaceTokens  = 64   // of a prompt: shorter ones take the time of a step, whatever their length
+	minPaces       = 4    // samples before a pace is told
+	sureSamples    = 16   // samples before an outlier is told from news
+	outlier        = 10   // times as long as expected
+	minExpected    = 1e-3 // seconds: shorter times are as exact as this one
+	ridge          = 1e-4 // share by which a fit prefers a small time per transferred token
 )
 
 // pace is how long a worker takes for a token of a prompt, as sums that forget.
@@ -84,9 +85,10 @@ func (t *Table) TransferEstimate() (serialSeconds, secondsPerToken float64, samp
 //
 // computed is what the worker's pace says the prompt takes. The pace is learned
 // from the same samples and has part of the transfer in it at first: scale is what
-// parts them.
+// parts them. The longer something takes, the more it varies, so samples weigh by
+// what was expected.
 type transfer struct {
-	sums             [4][4]float64 // of products of 1, prompt, computed and seconds
+	sums             [4][4]float64 // of weighted products of 1, prompt, computed and seconds
 	serial, perToken float64
 	samples          int
 }
@@ -97,9 +99,10 @@ func (f *transfer) seconds(prompt int) float64 { return f.serial + f.perToken*fl
 func (f *transfer) take(seconds, prompt, computed float64) {
 	const keep = 1 - 1.0/transferMemory
 	x := [4]float64{1, prompt, computed, seconds}
+	expected := max(minExpected, f.serial+f.perToken*prompt+computed)
 	for i := range x {
 		for j := range x {
-			f.sums[i][j] = f.sums[i][j]*keep + x[i]*x[j]
+			f.sums[i][j] = f.sums[i][j]*keep + x[i]*x[j]/(expected*expected)
 		}
 	}
 	f.samples++
