@@ -3,6 +3,7 @@ package load_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/load"
@@ -85,4 +86,42 @@ func reserveChains(table *load.Table, prefill, decode uint64, tokens, blocks int
 	table.Lock()
 	defer table.Unlock()
 	return table.Reserve(b)
+}
+
+// BenchmarkRequest is all that a request of a pair costs: booked, named, first
+// output, growing output, over.
+func BenchmarkRequest(b *testing.B) {
+	table := load.NewTable()
+	booking := load.Booking{
+		At: moment, PrefillTokens: 1000, Prompt: 2000, Blocks: 129, Chains: chainsOf(1, 128, 0),
+		PrefillKey: key(1), DecodeKey: key(2), Prefill: table.Worker(key(1)), Decode: table.Worker(key(2)),
+	}
+	now := moment.Add(time.Second)
+	b.ReportAllocs()
+	for b.Loop() {
+		table.Lock()
+		r := table.Reserve(booking)
+		table.Unlock()
+		r.Name("5c9d3a6e-0f1b-4e47-9c64-8d0e4f0f7a11")
+		r.PrefillDone(now)
+		r.Output(1)
+		r.Release()
+	}
+}
+
+// BenchmarkAge ages what engines said of 1000 workers, which is done ten times a
+// second at most.
+func BenchmarkAge(b *testing.B) {
+	e, table := load.NewEngines(), load.NewTable()
+	e.Feed(table)
+	for i := range uint64(1000) {
+		table.Worker(key(i))
+		e.Step(key(i), queue(1, 1000, moment))
+	}
+	now := moment
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(100 * time.Millisecond)
+		table.Age(now)
+	}
 }

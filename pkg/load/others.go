@@ -165,15 +165,19 @@ func (w *Worker) refresh(now time.Time) {
 	if fresh(o.said.waiting.At, now, fadeTime) {
 		waiting = clampTokens(o.said.waiting.N)
 	}
-	grew = grew || use > math.Float64frombits(w.kvUse.Load()) || waiting > w.waiting.Load()
-	w.kvUse.Store(math.Float64bits(use))
-	w.waiting.Store(waiting)
-	w.kvBlocks.Store(int64(o.said.kvBlocks))
+	if was := math.Float64frombits(w.kvUse.Load()); use != was {
+		w.kvUse.Store(math.Float64bits(use))
+		grew = grew || use > was
+	}
+	grew = put(&w.waiting, waiting) || grew
+	put(&w.kvBlocks, int64(o.said.kvBlocks))
 	var a *adapters
 	if fresh(o.said.scraped, now, adapterAge) {
 		a = o.said.adapters
 	}
-	w.adapters.Store(a)
+	if w.adapters.Load() != a {
+		w.adapters.Store(a)
+	}
 	if grew {
 		w.version.Add(1)
 	}
@@ -207,11 +211,14 @@ func (w *Worker) putRequests() (grew bool) {
 	return put(&w.requests, w.own.requests+int64(w.others.foreign.Requests))
 }
 
+// put writes a figure, only if it changes: writing costs more than reading.
 func put(figure *atomic.Int64, n int64) (grew bool) {
 	n = max(0, n)
-	grew = n > figure.Load()
-	figure.Store(n)
-	return grew
+	was := figure.Load()
+	if n != was {
+		figure.Store(n)
+	}
+	return n > was
 }
 
 // correction is by how much an engine's own figure of its queue differs from what
