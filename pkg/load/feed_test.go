@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/load"
 )
 
@@ -48,6 +49,11 @@ func TestRequestsOfOthersCount(t *testing.T) {
 			t.Errorf("%s: version changed: %v, want %v", tc.name, grew, tc.grows)
 		}
 	}
+	table.Booked(func(k fleet.Key, f load.Figures) {
+		if want := (load.Figures{PrefillTokens: 50, DecodeBlocks: 3, Requests: 1}); f != want {
+			t.Errorf("booked here: %+v, want %+v", f, want)
+		}
+	})
 	e.State(key(1), load.Occupancy{UsedBlocks: stated(1, at(301))}) // b has expired
 	if got, want := w.Figures(), (load.Figures{PrefillTokens: 50, DecodeBlocks: 3, Requests: 1}); got != want {
 		t.Errorf("nobody told its end: %+v, want %+v", got, want)

@@ -200,3 +200,13 @@ func (t *Table) Read(f func(fleet.Key, Figures)) {
 		f(k, w.Figures())
 	}
 }
+
+// Booked calls f with what this picker booked on every worker, under the lock:
+// what others say is not in it.
+func (t *Table) Booked(f func(fleet.Key, Figures)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, w := range t.workers {
+		f(k, Figures{PrefillTokens: int(w.own.prefill), DecodeBlocks: int(w.own.blocks), Requests: int(w.own.requests)})
+	}
+}
