@@ -25,14 +25,15 @@ func (u *utilisation) read() float64 { return min(maxRho, math.Float64frombits(u
 func (u *utilisation) arrived(now time.Time, busy, workers int) {
 	dt := now.Sub(u.last)
 	if u.last.IsZero() || workers == 0 {
-		u.last = now
+		u.last = latest(u.last, now)
 		return
 	}
 	if dt <= 0 {
 		return
 	}
 	u.last = now
+	share := min(1, max(0, float64(busy)/float64(workers)))
 	mean := math.Float64frombits(u.bits.Load())
-	mean += (1 - math.Exp(-dt.Seconds()/rhoMemory.Seconds())) * (float64(busy)/float64(workers) - mean)
+	mean += (1 - math.Exp(-dt.Seconds()/rhoMemory.Seconds())) * (share - mean)
 	u.bits.Store(math.Float64bits(mean))
 }
