@@ -99,7 +99,13 @@ func (s *Scratch) lowestPrefill() float64 {
 func (p *pricing) over(side fleet.Role, f *load.Figures, m *member) bool {
 	computes, decodes := side != fleet.Decode, side != fleet.Prefill
 	return computes && (above(f.PrefillTokens, p.MaxPrefillTokens) || aboveShare(f.PrefillTokens, p.MaxPrefillShare, m.stepTokens)) ||
-		decodes && (above(f.DecodeBlocks, p.MaxDecodeBlocks) || aboveShare(f.DecodeBlocks, p.MaxBlocksShare, m.kvBlocks))
+		decodes && (above(f.DecodeBlocks, p.MaxDecodeBlocks) || p.full(f, m))
+}
+
+// full says whether more than the bound of a worker's KV blocks are in use: those of
+// its requests, or by its own word.
+func (p *pricing) full(f *load.Figures, m *member) bool {
+	return p.MaxBlocksShare > 0 && f.KVUse > p.MaxBlocksShare || aboveShare(f.DecodeBlocks, p.MaxBlocksShare, m.room(f))
 }
 
 // above says whether a figure is over a bound; 0 is no bound.

@@ -162,6 +162,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 	booking := load.Booking{
 		At:            now,
 		PrefillTokens: max(0, req.Tokens-matched*p.blockSize),
+		Prompt:        req.Tokens,
 		Blocks:        s.blocks(),
 		PrefillKey:    s.worker(c.prefill).Key,
 		Prefill:       prefill.load,
