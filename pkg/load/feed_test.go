@@ -118,7 +118,7 @@ func TestCorrection(t *testing.T) {
 				}
 				before, was := w.Version(), w.Figures().PrefillTokens
 				table.Lock()
-				table.Arrived(at(s), 0, 1)
+				table.Arrived(at(s), 1)
 				table.Unlock()
 				if got := w.Figures().PrefillTokens; got < want-1 || got > want+1 {
 					t.Errorf("after %v s: %d tokens, want %d", s, got, want)

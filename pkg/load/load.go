@@ -41,6 +41,7 @@ type Worker struct {
 	adapters atomic.Pointer[adapters]
 
 	key    fleet.Key
+	rho    *utilisation
 	row    int32
 	own    own
 	others others
@@ -127,7 +128,7 @@ func (t *Table) Worker(k fleet.Key) *Worker {
 }
 
 func (t *Table) add(k fleet.Key) *Worker {
-	w := &Worker{key: k, row: int32(len(t.rows))}
+	w := &Worker{key: k, row: int32(len(t.rows)), rho: &t.rho}
 	if n := len(t.free); n > 0 {
 		w.row, t.free = t.free[n-1], t.free[:n-1]
 	} else {
@@ -156,6 +157,7 @@ func (t *Table) Retain(s *fleet.Snapshot) {
 
 func (t *Table) forget(w *Worker) {
 	w.forgotten = true
+	t.rho.change(w.prefill.Load(), 0)
 	delete(t.workers, w.key)
 	t.rows[w.row] = nil
 	t.free = append(t.free, w.row)
@@ -183,10 +185,11 @@ func (t *Table) Active(chains []block.Chain, out []int32) []int32 {
 // running mean over some two minutes, at most 0.95 (policy.md).
 func (t *Table) Rho() float64 { return t.rho.read() }
 
-// Arrived tells of an arrival, and how many of the workers that compute prompts are
-// busy then. The caller holds the lock.
-func (t *Table) Arrived(now time.Time, busy, workers int) {
-	t.rho.arrived(now, busy, workers)
+// Arrived tells of an arrival, and how many workers compute prompts now. The caller
+// holds the lock.
+func (t *Table) Arrived(now time.Time, workers int) {
+	t.rho.advance(now)
+	t.rho.workers = workers
 	if t.old(now) {
 		t.age(now)
 	}

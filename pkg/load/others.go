@@ -82,6 +82,7 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 	if s := x.stated; s.known {
 		o.queue.state(s.tokens-w.own.prefill-int64(o.foreign.PrefillTokens), s.engine, now)
 	}
+	t.rho.advance(now)
 	w.refresh(now)
 	if t.old(now) {
 		t.age(now)
@@ -147,6 +148,7 @@ func (t *Table) old(now time.Time) bool {
 
 func (t *Table) age(now time.Time) {
 	t.aged.Store(now.UnixNano())
+	t.rho.advance(now)
 	for _, w := range t.rows {
 		if w != nil && w.others.from != nil {
 			w.refresh(now)
@@ -200,7 +202,11 @@ func (s *said) useAt(now time.Time) float64 {
 func fresh(at, now time.Time, age time.Duration) bool { return !at.IsZero() && now.Sub(at) < age }
 
 func (w *Worker) putPrefill() (grew bool) {
-	return put(&w.prefill, w.own.prefill+int64(w.others.foreign.PrefillTokens)+w.others.queue.now)
+	n := max(0, w.own.prefill+int64(w.others.foreign.PrefillTokens)+w.others.queue.now)
+	if !w.forgotten {
+		w.rho.change(w.prefill.Load(), n)
+	}
+	return put(&w.prefill, n)
 }
 
 func (w *Worker) putBlocks() (grew bool) {

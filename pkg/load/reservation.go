@@ -48,6 +48,7 @@ const (
 
 // Reserve books a decision, and keeps nothing of it. The caller holds the lock.
 func (t *Table) Reserve(b Booking) *Reservation {
+	t.rho.advance(b.At)
 	p, d := b.Prefill, b.Decode
 	r := &Reservation{
 		table: t, prefill: p, decode: d, tokens: b.PrefillTokens, alone: b.Blocks - len(b.Chains),
@@ -82,6 +83,7 @@ func (r *Reservation) PrefillDone(now time.Time) {
 	if r.state == released {
 		return
 	}
+	t.rho.advance(now)
 	t.learn(r, now)
 	r.prefillDone()
 }

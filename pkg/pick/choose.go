@@ -56,7 +56,7 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 	if p.Model == Dynamo && p.knobs.OverlapScoreCreditDecay > 0 {
 		p.lowest = s.lowestPrefill()
 	}
-	s.busy, s.computing = 0, 0
+	s.computing = 0
 	for i := range s.Candidates {
 		t := &s.Candidates[i]
 		m := &s.pool.members[t.Worker]
@@ -64,9 +64,6 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 		f := m.load.Figures()
 		if t.Side != fleet.Decode {
 			s.computing++
-			if f.PrefillTokens > 0 {
-				s.busy++
-			}
 		}
 		if t.out = !s.req.PromptLess && p.over(t.Side, &f, m); t.out {
 			if t.Side == fleet.Prefill {
@@ -81,6 +78,9 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 		if t.Side == fleet.Decode {
 			l.local.offer(i, t.Local, random)
 		}
+	}
+	if s.computing == 0 { // then decode workers do
+		s.computing = len(s.Candidates)
 	}
 }
 

@@ -152,7 +152,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		}
 		p.load.Unlock()
 	}
-	p.load.Arrived(now, s.busy, s.computing)
+	p.load.Arrived(now, s.computing)
 	if c.err != nil {
 		p.load.Unlock()
 		return Decision{}, c.err
