@@ -3,6 +3,7 @@ package extproc
 import (
 	"errors"
 	"io"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procmodev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -38,6 +39,7 @@ type stream struct {
 	body    body
 
 	decision  pick.Decision
+	sent      time.Time    // when the decision was made
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
 
@@ -117,7 +119,7 @@ func (st *stream) receive(msg *extprocv3.ProcessingRequest) error {
 		return st.requestTrailers()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		st.noteServed(msg)
-		return st.responseHeaders(m.ResponseHeaders)
+		return st.responseHeaders(msg, m.ResponseHeaders)
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		return st.responseBody(m.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
@@ -243,8 +245,10 @@ func (st *stream) requestTrailers() error {
 	}})
 }
 
-func (st *stream) responseHeaders(m *extprocv3.HttpHeaders) error {
-	st.srv.metrics.answered(statusOf(m.GetHeaders().GetHeaders()))
+func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3.HttpHeaders) error {
+	code := statusOf(m.GetHeaders().GetHeaders())
+	st.srv.metrics.answered(code)
+	st.noteAnswer(msg, code)
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
 		ResponseHeaders: &extprocv3.HeadersResponse{},
 	}})
@@ -257,6 +261,7 @@ func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 		st.firstSeen = true
 		if r := st.decision.Reservation; r != nil {
 			r.PrefillDone(st.srv.cfg.Now())
+			st.srv.loadFell()
 		}
 		if st.announced != nil {
 			st.announced.PrefillDone()
@@ -279,9 +284,7 @@ func (st *stream) refuse(err error) error {
 }
 
 func (st *stream) release() {
-	if r := st.decision.Reservation; r != nil {
-		r.Release()
-	}
+	st.unbook()
 	if st.announced != nil {
 		st.announced.Finished()
 	}

@@ -208,6 +208,7 @@ func (p *Picker) Fleet() *fleet.Snapshot { return p.pool.Load().Snapshot }
 
 // Pick chooses the workers for a request and books its load on them. random(n)
 // returns a number in [0, n). The caller must release the decision's reservation.
+// With an error the decision has Best and Total only.
 func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Scratch) (Decision, error) {
 	pool := p.pool.Load()
 	p.index.Match(req.Chains, &s.match)
@@ -218,7 +219,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 	choice := p.choose(pool, req, blocks, random, s)
 	if choice.decode < 0 {
 		p.load.Unlock()
-		return Decision{}, choice.err()
+		return Decision{Best: choice.best, Total: len(req.Chains)}, choice.err()
 	}
 	missing := max(0, req.Tokens-choice.overlap.Total()*p.blockSize)
 	reservation := p.load.Reserve(load.Booking{
