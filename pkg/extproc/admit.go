@@ -99,8 +99,10 @@ func (st *stream) wait(ctx context.Context, w *work, priority int, kind uint64) 
 func (st *stream) pick(w *work) (err error) {
 	s, r := st.srv, st.routing
 	now := s.cfg.Now()
-	w.avoid = s.failures.avoid(w.avoid[:0], now)
-	w.req.Avoid = w.avoid
+	w.req.Avoid = nil
+	if w.avoid = s.failures.avoid(w.avoid[:0], now); len(w.avoid) > 0 {
+		w.req.Avoid = w.avoid
+	}
 	st.sent = now
 	st.decision, err = r.Picker.Pick(&w.req, now, s.cfg.Random, &w.scratch)
 	return err
