@@ -6,6 +6,7 @@ import (
 	"maps"
 
 	"github.com/warmpath/warmpath/pkg/admission"
+	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
 )
 
@@ -104,7 +105,15 @@ func (st *stream) pick(w *work) (err error) {
 		w.req.Avoid = w.avoid
 	}
 	st.sent = now
+	var pool *fleet.Snapshot
+	if r.Fallback > 0 {
+		pool = r.Picker.Fleet()
+	}
 	st.decision, err = r.Picker.Pick(&w.req, now, s.cfg.Random, &w.scratch)
+	// Candidates are positions in the pool: one that was replaced meanwhile is of no use.
+	if err == nil && pool != nil && pool == r.Picker.Fleet() {
+		st.chooseFallback(w, pool, r.Fallback)
+	}
 	return err
 }
 

@@ -37,8 +37,9 @@ func overwrite(name, value string) *corev3.HeaderValueOption {
 // routed is the change that a decision makes to the request headers: it says
 // where to go, tells the decode worker about the prefill worker, and removes
 // what the client had no right to say.
-func (s *Server) routed(r *routing, d *pick.Decision, h *head) (*extprocv3.CommonResponse, *structpb.Struct) {
-	destination := d.Decode.Endpoint.String()
+func (st *stream) routed() (*extprocv3.CommonResponse, *structpb.Struct) {
+	s, r, d, h := st.srv, st.routing, &st.decision, &st.head
+	destination := st.destination()
 	set := make([]*corev3.HeaderValueOption, 0, 1+len(r.Handoff))
 	set = append(set, overwrite(destinationHeader, destination))
 	set = r.Handoff.appendTo(set, d, func() string { return s.requestID(h) })

@@ -21,6 +21,7 @@ type Routing struct {
 	Handoff     Handoff         // nil: no handoff headers
 	Announcer   Announcer       // nil: other routers are told nothing
 	Queueing    Queueing        // of requests that find all workers busy
+	Fallback    int             // endpoints to name after the picked one, at most MaxFallback
 
 	// Objectives are priorities by the names of objectives, of the policy. They come
 	// before those of [Server.SetObjectives].
@@ -39,6 +40,9 @@ func (r *Routing) Validate() error {
 		return errors.New("extproc: no picker")
 	case r.Layout.Size < 1:
 		return fmt.Errorf("extproc: block size %d is less than 1", r.Layout.Size)
+	}
+	if r.Fallback < 0 || r.Fallback > MaxFallback {
+		return fmt.Errorf("extproc: %d fallback endpoints are not 0 to %d", r.Fallback, MaxFallback)
 	}
 	if err := r.Queueing.Validate(); err != nil {
 		return err

@@ -39,6 +39,7 @@ type stream struct {
 	body    body
 
 	decision  pick.Decision
+	fallback  fallback     // of the decision
 	sent      time.Time    // when the decision was made
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
@@ -171,7 +172,7 @@ func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *struc
 		return st.refuse(err)
 	}
 	st.phase = routedPhase
-	change, metadata := st.srv.routed(st.routing, &st.decision, &st.head)
+	change, metadata := st.routed()
 	if st.announced == nil { // else whoever was told must hear of the end
 		st.leave()
 	}
