@@ -64,7 +64,7 @@ func TestFallback(t *testing.T) {
 		fails   string
 		want    string
 	}{
-		"off":                    {workers: aggregates(3), want: "10.0.3.1:8000"},
+		"off":                    {workers: aggregates(3), loads: map[uint64]int{32: 9, 33: 5}, want: "10.0.3.1:8000"},
 		"one":                    {workers: aggregates(3), most: 1, loads: map[uint64]int{32: 9, 33: 5}, want: "10.0.3.1:8000,10.0.3.3:8000"},
 		"all there are, by cost": {workers: aggregates(3), most: 4, loads: map[uint64]int{32: 9, 33: 5}, want: "10.0.3.1:8000,10.0.3.3:8000,10.0.3.2:8000"},
 		"within the subset": {
