@@ -19,7 +19,7 @@ type CostSpec struct {
 	// device memory saves: Dynamo's --router-kv-overlap-score-credit. 0 routes by
 	// load alone, whatever the workers hold; without a class that has a credit, no KV
 	// events are read then.
-	// +warmpath:default=1
+	// +warmpath:counts=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	OverlapScoreCredit *float64 `json:"overlapScoreCredit,omitempty"`
@@ -28,21 +28,21 @@ type CostSpec struct {
 	// than the least loaded one: the credit of device memory is divided by 1 plus
 	// this, times the excess in lengths of the prompt. Dynamo's
 	// --router-kv-overlap-score-credit-decay. 0: none is taken.
-	// +warmpath:default=0
+	// +warmpath:counts=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	OverlapScoreCreditDecay *float64 `json:"overlapScoreCreditDecay,omitempty"`
 
 	// HostCacheHitWeight is what a block in the worker's host memory saves, in blocks:
 	// Dynamo's --router-host-cache-hit-weight.
-	// +warmpath:default=0.75
+	// +warmpath:counts=0.75
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	HostCacheHitWeight *float64 `json:"hostCacheHitWeight,omitempty"`
 
 	// DiskCacheHitWeight is the same for a block on disk or in a store outside the
 	// worker: Dynamo's --router-disk-cache-hit-weight.
-	// +warmpath:default=0.25
+	// +warmpath:counts=0.25
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	DiskCacheHitWeight *float64 `json:"diskCacheHitWeight,omitempty"`
@@ -50,20 +50,20 @@ type CostSpec struct {
 	// SharedCacheType says what blocks outside the workers are: External is a store
 	// that all workers read, such as Dynamo's --shared-cache-type hicache. What is in
 	// it then saves the same on every worker, and does not draw requests to one.
-	// +warmpath:default="None"
+	// +warmpath:counts="None"
 	SharedCacheType SharedCacheType `json:"sharedCacheType,omitempty"`
 
 	// SharedCacheMultiplier is what a block in a store that all workers read saves, in
 	// blocks: Dynamo's --shared-cache-multiplier. Counts with sharedCacheType
 	// External.
-	// +warmpath:default=0.5
+	// +warmpath:counts=0.5
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	SharedCacheMultiplier *float64 `json:"sharedCacheMultiplier,omitempty"`
 
 	// PrefillLoadScale is how many blocks in use a block of prefill work counts:
 	// Dynamo's --router-prefill-load-scale.
-	// +warmpath:default=1
+	// +warmpath:counts=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	PrefillLoadScale *float64 `json:"prefillLoadScale,omitempty"`
@@ -71,7 +71,7 @@ type CostSpec struct {
 	// DecodeActiveRequestWeight is how many blocks in use a request counts that
 	// decodes, besides those that it uses: Dynamo's
 	// --router-decode-active-request-weight.
-	// +warmpath:default=0
+	// +warmpath:counts=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	DecodeActiveRequestWeight *float64 `json:"decodeActiveRequestWeight,omitempty"`
@@ -79,7 +79,7 @@ type CostSpec struct {
 	// Temperature spreads decisions: 0 takes the lowest cost, above 0 every worker
 	// is taken with a chance that falls with its cost, as with Dynamo's
 	// --router-temperature.
-	// +warmpath:default=0
+	// +warmpath:counts=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Temperature *float64 `json:"temperature,omitempty"`
@@ -87,34 +87,34 @@ type CostSpec struct {
 	// AssumeKVReuse counts a block that several requests on a worker use once:
 	// Dynamo's --router-assume-kv-reuse. false is for decode workers that keep a copy
 	// for each request.
-	// +warmpath:default=true
+	// +warmpath:counts=true
 	AssumeKVReuse *bool `json:"assumeKVReuse,omitempty"`
 
 	// TrackPrefillTokens counts the prefill work of a worker as load: Dynamo's
 	// --router-track-prefill-tokens.
-	// +warmpath:default=true
+	// +warmpath:counts=true
 	TrackPrefillTokens *bool `json:"trackPrefillTokens,omitempty"`
 
 	// TrackActiveBlocks counts the blocks that the requests on a worker use as load:
 	// Dynamo's --router-track-active-blocks.
-	// +warmpath:default=true
+	// +warmpath:counts=true
 	TrackActiveBlocks *bool `json:"trackActiveBlocks,omitempty"`
 
 	// TrackOutputBlocks counts the blocks of the output, too, as it grows: Dynamo's
 	// --router-track-output-blocks.
-	// +warmpath:default=false
+	// +warmpath:counts=false
 	TrackOutputBlocks *bool `json:"trackOutputBlocks,omitempty"`
 
 	// UseKVEvents says whether KV events say what the workers hold: Dynamo's
 	// --router-kv-events. false is the approximate mode: a worker is taken to hold
 	// the prompts that were sent to it, for routerTTL.
-	// +warmpath:default=true
+	// +warmpath:counts=true
 	UseKVEvents *bool `json:"useKVEvents,omitempty"`
 
 	// RouterTTL is how long, in the approximate mode, a worker is taken to hold a
 	// prompt after it was last sent to it: Dynamo's --router-ttl-secs. Range: above
 	// 0, at most 24h.
-	// +warmpath:default="2m"
+	// +warmpath:counts="2m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('24h')",message="must be above 0s, at most 24h"
 	RouterTTL *Duration `json:"routerTTL,omitempty"`
 
@@ -201,7 +201,7 @@ type AdmissionSpec struct {
 	// before it is busy: Dynamo's --active-prefill-tokens-threshold. A busy worker
 	// gets no prompt; when all that could take it are busy, the request is refused
 	// with 429. 0: no bound.
-	// +warmpath:default=0
+	// +warmpath:counts=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000
 	ActivePrefillTokensThreshold *int64 `json:"activePrefillTokensThreshold,omitempty"`
@@ -210,7 +210,7 @@ type AdmissionSpec struct {
 	// the worker computes in one step: Dynamo's
 	// --active-prefill-tokens-threshold-frac. Binds only workers that say how many
 	// these are. A worker over either bound is busy. 0: no bound.
-	// +warmpath:default=0
+	// +warmpath:counts=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	ActivePrefillTokensThresholdFraction *float64 `json:"activePrefillTokensThresholdFraction,omitempty"`
@@ -218,7 +218,7 @@ type AdmissionSpec struct {
 	// ActiveDecodeBlocksThreshold is how many KV blocks the requests on a worker may
 	// use before it is busy. A busy worker gets no request to decode; when all are
 	// busy, the request is refused with 429. 0: no bound.
-	// +warmpath:default=0
+	// +warmpath:counts=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000
 	ActiveDecodeBlocksThreshold *int64 `json:"activeDecodeBlocksThreshold,omitempty"`
@@ -226,7 +226,7 @@ type AdmissionSpec struct {
 	// ActiveDecodeBlocksThresholdFraction is the same as a share of the KV blocks that
 	// the worker has: Dynamo's --active-decode-blocks-threshold. Binds only workers
 	// that say how many these are. 0: no bound.
-	// +warmpath:default=0
+	// +warmpath:counts=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	ActiveDecodeBlocksThresholdFraction *float64 `json:"activeDecodeBlocksThresholdFraction,omitempty"`

@@ -22,7 +22,7 @@ type DisaggregationSpec struct {
 	// EffISLThreshold is, with condition ShortPrompt or Either, the number of tokens
 	// below which a prompt is short, of those that the decode worker would have to
 	// compute: Dynamo's DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_THRESHOLD.
-	// +warmpath:default=2048
+	// +warmpath:counts=2048
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000
 	EffISLThreshold *int64 `json:"effISLThreshold,omitempty"`
@@ -30,7 +30,7 @@ type DisaggregationSpec struct {
 	// EffISLRatioThreshold is the share of the prompt that these tokens must be below
 	// as well: Dynamo's DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD. 1: any
 	// share that is not the whole prompt.
-	// +warmpath:default=0.7
+	// +warmpath:counts=0.7
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	EffISLRatioThreshold *float64 `json:"effISLRatioThreshold,omitempty"`

@@ -121,7 +121,9 @@ func checkHeader(p *problems, path, name string) {
 	}
 }
 
-func (s *SessionAffinitySpec) check(p *problems, path string) { checkHeader(p, path+".header", s.Header) }
+func (s *SessionAffinitySpec) check(p *problems, path string) {
+	checkHeader(p, path+".header", s.Header)
+}
 
 // checkNumber checks a number from 0 to most; nil is left out.
 func checkNumber(p *problems, path string, got *float64, most float64) {

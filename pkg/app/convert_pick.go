@@ -58,6 +58,15 @@ func classes(c *v1alpha1.CostSpec) map[string]pick.ClassKnobs {
 	return m
 }
 
+// classHeader is the header that names the class of a request, empty where no class
+// would make a difference.
+func classHeader(c *v1alpha1.CostSpec) string {
+	if len(c.Classes) == 0 {
+		return ""
+	}
+	return c.ClassHeader
+}
+
 // splitOptions are those of the disaggregation. A policy that requires a split has
 // no condition: none could be met.
 func splitOptions(spec *v1alpha1.RoutingPolicySpec) pick.SplitOptions {

@@ -62,17 +62,24 @@ func TestEnginesOfAPool(t *testing.T) {
 
 func TestGuessesNeedEvents(t *testing.T) {
 	ttl, nats := &v1alpha1.Duration{Duration: 7}, v1alpha1.NATSSpec{URL: "nats://nats:4222"}
+	heard := v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}
+	var congestion v1alpha1.CostSpec
 	for _, tc := range []struct {
 		plane v1alpha1.EventPlaneSpec
+		cost  v1alpha1.CostSpec
 		want  int64
 	}{
-		{v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}, 7},
-		{v1alpha1.EventPlaneSpec{NATS: nats}, 0},
-		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 0}, // waits for a policy that names a server
-		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, 0},
+		{heard, congestion, 7},
+		{v1alpha1.EventPlaneSpec{NATS: nats}, congestion, 0},
+		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, congestion, 0}, // waits for a policy that names a server
+		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, congestion, 0},
+		{heard, loadOnly(), 0},
+		{heard, v1alpha1.CostSpec{UseKVEvents: new(true)}, 7},
+		{heard, v1alpha1.CostSpec{UseKVEvents: new(false)}, int64(routerTTL)},
+		{heard, v1alpha1.CostSpec{UseKVEvents: new(false), RouterTTL: &v1alpha1.Duration{Duration: 9}}, 9},
 	} {
-		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}); int64(got) != tc.want {
-			t.Errorf("%+v: guesses live %v", tc.plane, got)
+		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane, Cost: tc.cost}); int64(got) != tc.want {
+			t.Errorf("%+v, %+v: guesses live %v", tc.plane, tc.cost, got)
 		}
 	}
 }

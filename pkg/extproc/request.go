@@ -34,17 +34,18 @@ const maxMediaTokens = 4096
 
 // head is what the request headers say.
 type head struct {
-	kind   prompt.Kind
-	post   bool // only a POST carries a prompt
-	tenant string
-	length int      // content-length, -1 when absent
-	strip  []string // routing headers that the client sent
-	lent   bool     // the tokenizer may still read the body
+	kind           prompt.Kind
+	post           bool // only a POST carries a prompt
+	tenant         string
+	class, session string
+	length         int      // content-length, -1 when absent
+	strip          []string // routing headers that the client sent
+	lent           bool     // the tokenizer may still read the body
 
 	requestID string // empty until somebody asks for it
 }
 
-func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
+func (h *head) read(headers []*corev3.HeaderValue, r *routing) {
 	*h = head{length: -1, strip: h.strip[:0]}
 	method, path := "", ""
 	for _, header := range headers {
@@ -62,13 +63,28 @@ func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 				h.length = n
 			}
 		default:
-			if strip[name] {
+			if r.strip[name] {
 				h.strip = append(h.strip, name)
 			}
+			h.readOwn(name, header, r)
 		}
 	}
 	if h.post = method == "POST"; h.post {
 		h.kind = prompt.KindOf(path)
+	}
+}
+
+// readOwn reads the headers that the policy names. They are the client's own words,
+// and go on to the worker as they are.
+func (h *head) readOwn(name string, header *corev3.HeaderValue, r *routing) {
+	if name == "" {
+		return // no name is that of no header
+	}
+	if name == r.ClassHeader {
+		h.class = headerValue(header)
+	}
+	if name == r.SessionHeader {
+		h.session = headerValue(header)
 	}
 }
 
@@ -145,7 +161,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	s, h, r := st.srv, &st.head, st.routing
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
+	req := pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
 	adapter, prompted := "", false
 	if h.kind != prompt.Other && body != nil {
 		w.body.Decode = r.DecodeTexts

@@ -19,7 +19,10 @@ type Routing struct {
 	Adapters    map[string]bool // model names that are LoRA adapters
 	IgnoreSalt  bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
 	Handoff     Handoff         // nil: no handoff headers
-	Announcer   Announcer       // nil: other routers are told nothing
+	// ClassHeader and SessionHeader are the request headers, in lower case, that name
+	// the class and the session of a request; empty: none does.
+	ClassHeader, SessionHeader string
+	Announcer                  Announcer // nil: other routers are told nothing
 
 	// Unused, if set, is called once: when another routing has taken the place of
 	// this one and the last request that needs this one has let go of it. It must
