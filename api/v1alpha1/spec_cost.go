@@ -112,10 +112,10 @@ type CostSpec struct {
 	UseKVEvents *bool `json:"useKVEvents,omitempty"`
 
 	// RouterTTL is how long, in the approximate mode, a worker is taken to hold a
-	// prompt after it was last sent to it: Dynamo's --router-ttl-secs. Range: above
-	// 0, at most 24h.
+	// prompt after it was last sent to it: Dynamo's --router-ttl-secs. Range: 0s to
+	// 24h.
 	// +warmpath:counts="2m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('24h')",message="must be above 0s, at most 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('24h')",message="must be 0s to 24h"
 	RouterTTL *Duration `json:"routerTTL,omitempty"`
 
 	// ClassHeader is the request header that names the class of a request. It is the

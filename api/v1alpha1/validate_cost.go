@@ -79,7 +79,7 @@ func (c *CostSpec) check(p *problems, path string) {
 	checkNumber(p, path+".decodeActiveRequestWeight", c.DecodeActiveRequestWeight, 1_000_000)
 	checkNumber(p, path+".temperature", c.Temperature, 100)
 	if c.RouterTTL != nil {
-		checkDuration(p, path+".routerTTL", *c.RouterTTL, 1, 24*time.Hour)
+		checkDuration(p, path+".routerTTL", *c.RouterTTL, 0, 24*time.Hour)
 	}
 	checkHeader(p, path+".classHeader", c.ClassHeader)
 	c.checkClasses(p, path+".classes")

@@ -16,19 +16,20 @@ type source interface {
 }
 
 // newSource returns what a configuration names, and where that looks.
-func newSource(cfg *v1alpha1.EndpointPickerConfig, a *App) (s source, where string, err error) {
+func newSource(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.RoutingPolicySpec, a *App) (s source, where string, err error) {
 	if f := cfg.Discovery.File; f != nil {
 		return &discovery.File{Path: f.Path, Roles: fleet.RoleRules(cfg.Spec.Roles), Publish: a.setFleet, Log: a.log}, f.Path, nil
 	}
 	k := cfg.Discovery.Kubernetes
 	a.cluster, err = kube.New(kube.Config{
-		Discovery: *k,
-		File:      &cfg.Spec,
-		Publish:   a.setFleet,
-		Restarted: a.restarted,
-		Apply:     a.Apply,
-		Observe:   a.Observe,
-		Log:       a.log,
+		Discovery:   *k,
+		File:        &cfg.Spec,
+		Environment: environment,
+		Publish:     a.setFleet,
+		Restarted:   a.restarted,
+		Apply:       a.Apply,
+		Observe:     a.Observe,
+		Log:         a.log,
 	})
 	if err != nil {
 		return nil, "", err

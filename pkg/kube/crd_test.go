@@ -183,7 +183,7 @@ func pickerSays(t *testing.T, policy *unstructured.Unstructured) error {
 	if err := json.Unmarshal(data, &typed); err != nil {
 		return err
 	}
-	_, err = effective(&typed, fileWithNATS(), []string{"/"})
+	_, err = effective(&typed, configOf(fileWithNATS(), []string{"/"}))
 	return err
 }
 
@@ -297,4 +297,10 @@ func asPolicy(t *testing.T, ns, name string) error {
 		return err
 	}
 	return pickerSays(t, e.policy)
+}
+
+// configOf is what effective needs: the spec of a configuration file, and the folders
+// in which the files of policies must lie.
+func configOf(file *v1alpha1.RoutingPolicySpec, folders []string) *Config {
+	return &Config{File: file, Discovery: v1alpha1.KubernetesDiscovery{PolicyFileFolders: folders}}
 }
