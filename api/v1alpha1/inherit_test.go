@@ -113,7 +113,7 @@ func TestKnobsSelectTheModel(t *testing.T) {
 		}
 		name, _, _ := strings.Cut(knob, ":")
 		_, err = Decode([]byte(strings.Replace(file, "cost: {", "cost: {model: Congestion, ", 1)), "f")
-		if err == nil || !strings.Contains(err.Error(), "spec.cost.model: Congestion has no knobs, but "+name+" is set") {
+		if err == nil || !strings.Contains(err.Error(), "spec.cost.model: Congestion has no knobs; remove "+name+", or") {
 			t.Errorf("%s with model Congestion: %v", knob, err)
 		}
 	}

@@ -83,6 +83,7 @@ const maxRate = 1_000_000_000_000_000
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:MaxLength=32
 // +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$`
+// +kubebuilder:validation:XValidation:rule="self.matches('[1-9]')",message="must be above 0"
 type ByteRate struct {
 	BytesPerSecond float64
 }

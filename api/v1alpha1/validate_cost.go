@@ -65,7 +65,7 @@ func (c *CostSpec) Approximate() bool { return c.UseKVEvents != nil && !*c.UseKV
 func (c *CostSpec) check(p *problems, path string) {
 	checkEnum(p, path+".model", c.Model, ModelCongestion, ModelDynamo)
 	if set := c.knobs(); c.Model == ModelCongestion && len(set) > 0 {
-		p.add(path+".model", "Congestion has no knobs, but %s is set; remove it, or set model to Dynamo", strings.Join(set, ", "))
+		p.add(path+".model", "Congestion has no knobs; remove %s, or set model to Dynamo", strings.Join(set, ", "))
 	}
 	checkNumber(p, path+".overlapScoreCredit", c.OverlapScoreCredit, 1)
 	checkNumber(p, path+".overlapScoreCreditDecay", c.OverlapScoreCreditDecay, 1000)
