@@ -1,7 +1,11 @@
 package app
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 type spec = v1alpha1.RoutingPolicySpec
@@ -234,6 +239,73 @@ func TestEnvironmentIsLogged(t *testing.T) {
 		}
 		if got := strings.Contains(out.String(), "asks for cost.model Congestion"); got != warned {
 			t.Errorf("%s: warned %v\n%s", model, got, out.String())
+		}
+	}
+}
+
+var documentedVariable = regexp.MustCompile("`(DYN_[A-Z_]+[A-Z])(=[a-z]+)?`")
+
+// Every variable is in docs/decisions.md, and none there is unknown.
+func TestVariablesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/decisions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, m := range documentedVariable.FindAllSubmatch(page, -1) {
+		documented[string(m[1])] = true
+	}
+	for _, v := range routerVariables {
+		for _, name := range v.names {
+			if !documented[name] {
+				t.Errorf("%s is not in docs/decisions.md", name)
+			}
+			delete(documented, name)
+		}
+	}
+	for name := range documented {
+		t.Errorf("docs/decisions.md has %s, which no variable is called", name)
+	}
+}
+
+// Every field that decides is in the table of docs/decisions.md.
+func TestKnobsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/decisions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for prefix, part := range map[string]any{
+		"cost.": v1alpha1.CostSpec{}, "disaggregation.": v1alpha1.DisaggregationSpec{}, "sessionAffinity.": v1alpha1.SessionAffinitySpec{},
+	} {
+		typ := reflect.TypeOf(part)
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if !strings.Contains(string(page), "\n| `"+prefix+name+"` | ") {
+				t.Errorf("%s%s is not in docs/decisions.md", prefix, name)
+			}
+		}
+	}
+}
+
+// The defaults in docs/decisions.md are those of decisions.
+func TestDocumentedDefaults(t *testing.T) {
+	page, err := os.ReadFile("../../docs/decisions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := pick.DefaultOptions()
+	k, split := &o.Dynamo, &o.Split
+	for field, value := range map[string]any{
+		"cost.overlapScoreCredit": k.OverlapScoreCredit, "cost.overlapScoreCreditDecay": k.OverlapScoreCreditDecay,
+		"cost.hostCacheHitWeight": k.HostCacheHitWeight, "cost.diskCacheHitWeight": k.DiskCacheHitWeight,
+		"cost.sharedCacheMultiplier": k.SharedCacheMultiplier, "cost.prefillLoadScale": k.PrefillLoadScale,
+		"cost.decodeActiveRequestWeight": k.DecodeActiveRequestWeight, "cost.temperature": k.Temperature,
+		"cost.assumeKVReuse": !k.IgnoreKVReuse, "cost.trackPrefillTokens": !k.IgnorePrefill,
+		"cost.trackActiveBlocks": !k.IgnoreActiveBlocks, "cost.trackOutputBlocks": k.TrackOutputBlocks,
+		"disaggregation.effISLThreshold": split.ShortTokens, "disaggregation.effISLRatioThreshold": split.ShortRatio,
+	} {
+		if row := fmt.Sprintf("\n| `%s` | %v | ", field, value); !strings.Contains(string(page), row) {
+			t.Errorf("docs/decisions.md has no row that begins %q", row)
 		}
 	}
 }
