@@ -28,7 +28,7 @@ type Scratch struct {
 	required       bool // only a pair would do, and this worker does both
 
 	best, bestDecode int // blocks that need not be computed, on workers that prefill, and on decode workers
-	computing int // candidates that compute prompts
+	computing        int // candidates that compute prompts
 }
 
 // look finds the candidates of a request, and all about them that does not change
