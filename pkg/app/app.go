@@ -124,15 +124,6 @@ func (a *App) serveNATS(cfg *v1alpha1.EndpointPickerConfig) (err error) {
 	return nil
 }
 
-// guessTTL is how long decisions are remembered. Without events nothing would
-// ever confirm a guess, so nothing is guessed.
-func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
-	if !hears(spec) || spec.EventPlane.SpeculationTTL == nil {
-		return 0
-	}
-	return spec.EventPlane.SpeculationTTL.Duration
-}
-
 func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {
 	for _, l := range []struct {
 		what, address string

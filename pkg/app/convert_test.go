@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/eventplane"
@@ -61,20 +62,30 @@ func TestEnginesOfAPool(t *testing.T) {
 	}
 }
 
-func TestGuessesNeedEvents(t *testing.T) {
-	ttl, nats := &v1alpha1.Duration{Duration: 7}, v1alpha1.NATSSpec{URL: "nats://nats:4222"}
-	for _, tc := range []struct {
-		plane v1alpha1.EventPlaneSpec
-		want  int64
+func TestGuessTTL(t *testing.T) {
+	nats := v1alpha1.NATSSpec{URL: "nats://nats:4222"}
+	for name, tc := range map[string]struct {
+		plane  v1alpha1.EventPlaneSpec
+		credit float64
+		ttl    time.Duration
+		alone  bool
 	}{
-		{v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}, 7},
-		{v1alpha1.EventPlaneSpec{NATS: nats}, 0},
-		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 0}, // waits for a policy that names a server
-		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, 0},
+		"beside events":        {v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: &v1alpha1.Duration{Duration: 7}}, 1, 7, false},
+		"the default":          {v1alpha1.EventPlaneSpec{NATS: nats}, 1, 5 * time.Second, false},
+		"turned off":           {v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: &v1alpha1.Duration{}}, 1, 0, false},
+		"no event plane":       {v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true}, 1, 2 * time.Minute, true},
+		"no server is named":   {v1alpha1.EventPlaneSpec{}, 1, 2 * time.Minute, true},
+		"load only":            {v1alpha1.EventPlaneSpec{NATS: nats}, 0, 0, false},
+		"load only, no events": {v1alpha1.EventPlaneSpec{Disabled: true}, 0, 0, true},
 	} {
-		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}); int64(got) != tc.want {
-			t.Errorf("%+v: guesses live %v", tc.plane, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := v1alpha1.EndpointPickerConfig{Spec: v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}}
+			c.Spec.Cost.OverlapScoreCredit = &tc.credit
+			c.Default()
+			if ttl, alone := guessTTL(&c.Spec); ttl != tc.ttl || alone != tc.alone {
+				t.Errorf("decisions are remembered for %v, alone: %v; want %v, %v", ttl, alone, tc.ttl, tc.alone)
+			}
+		})
 	}
 }
 

@@ -152,9 +152,9 @@ func (g *Speculation) Forget(s Slot) {
 
 // Remembered is how much a Speculation holds.
 type Remembered struct {
-	Bytes   int64  // of memory, about
-	Blocks  int    // each counts once per worker
-	Evicted uint64 // blocks that had to go before their time, since the start
+	Bytes, MaxBytes int64  // of memory, about; and its bound
+	Blocks          int    // each counts once per worker
+	Evicted         uint64 // blocks that had to go before their time, since the start
 }
 
 // Remembered returns how much is remembered now. What has expired counts until it
@@ -162,5 +162,5 @@ type Remembered struct {
 func (g *Speculation) Remembered() Remembered {
 	g.lock.RLock()
 	defer g.lock.RUnlock()
-	return Remembered{Bytes: g.trie.bytes, Blocks: g.trie.blocks, Evicted: g.trie.evicted}
+	return Remembered{Bytes: g.trie.bytes, MaxBytes: g.maxBytes, Blocks: g.trie.blocks, Evicted: g.trie.evicted}
 }
