@@ -217,6 +217,23 @@ func TestApproximationRules(t *testing.T) {
 	}
 }
 
+// A prompt without token ids, as a decision looks it up: no chains for the index,
+// runs of text for what is remembered.
+func TestRemembranceOfTexts(t *testing.T) {
+	_, runs := counted(10)
+	g, now := approximation(time.Second), time.Unix(1000, 0)
+	g.Record(now, 3, runs[:7], 0)
+	for _, tc := range []struct{ from, to, want int }{{64, 16, 28}, {64, 64, 7}, {64, 100, 4}, {64, 500, 0}, {0, 16, 0}} {
+		var m index.Match
+		guessPool.Match(nil, &m)
+		g.Merge(now, runs, &m)
+		m.Rescale(tc.from, tc.to)
+		if m.Depth(3) != device(tc.want) || m.Depth(2) != device(0) || m.Depth(100) != device(0) {
+			t.Errorf("7 runs of %d tokens are %+v blocks of %d, want %d", tc.from, m.Depth(3), tc.to, tc.want)
+		}
+	}
+}
+
 // Decisions, and workers that leave, all at once. What is left at the end is what
 // the last decisions recorded.
 func TestSpeculationIsConcurrent(t *testing.T) {

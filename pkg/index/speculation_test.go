@@ -202,3 +202,30 @@ func TestMergeCountsNoBlockTwice(t *testing.T) {
 		}
 	}
 }
+
+// A worker whose events were lost goes on with what decisions tell of it.
+func TestGuessesAboutAHiddenWorker(t *testing.T) {
+	contents, chains := counted(20)
+	x, g, now := index.New(), index.NewSpeculation(time.Second), time.Unix(1000, 0)
+	mustApply(t, x, storedAll(1, kvevent.Device, contents[:10]))
+	if err := x.Hide(key(1)); err != nil {
+		t.Fatal(err)
+	}
+	depth := func(chains []block.Chain, at time.Time) index.Depth {
+		var m index.Match
+		x.Match(chains, &m)
+		g.Merge(at, chains, &m)
+		return m.Depth(0)
+	}
+	if d := depth(chains, now); d != device(0) {
+		t.Errorf("nothing is known, but %+v", d)
+	}
+	g.Record(now, 0, chains, 0)
+	if d := depth(chains, now); d != device(20) {
+		t.Errorf("it was sent the prompt, and is credited %+v", d)
+	}
+	x.Show(key(1))
+	if d := depth(chains, now.Add(time.Second)); d != device(10) {
+		t.Errorf("its events are trusted again: %+v", d)
+	}
+}
