@@ -34,4 +34,7 @@ func (a *AdmissionSpec) check(p *problems, path string) {
 			p.add(path+f.name, "must be 0 to %d, not %d", maxBound, f.bound)
 		}
 	}
+	a.Queue.check(p, path+".queue")
+	checkObjectives(p, path+".objectives", a.Objectives)
+	checkFallback(p, path+".fallbackEndpoints", a.FallbackEndpoints)
 }

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -22,6 +23,11 @@ const (
 	subsetSpace       = "envoy.lb.subset_hint"
 	subsetHeader      = "x-gateway-destination-endpoint-subset"
 	tenantHeader      = "x-tenant-id"
+
+	objectiveHeader    = "x-llm-d-inference-objective"
+	oldObjectiveHeader = "x-gateway-inference-objective"
+	fairnessHeader     = "x-llm-d-inference-fairness-id"
+	oldFairnessHeader  = "x-gateway-inference-fairness-id"
 )
 
 // bytesPerToken estimates the length of a prompt whose token ids are not known
@@ -37,6 +43,10 @@ type head struct {
 	kind   prompt.Kind
 	post   bool // only a POST carries a prompt
 	tenant string
+
+	objective string // the name of an InferenceObjective
+	fairness  string // whose turn it is, where requests wait
+
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
 	lent   bool     // the tokenizer may still read the body
@@ -46,7 +56,7 @@ type head struct {
 
 func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 	*h = head{length: -1, strip: h.strip[:0]}
-	method, path := "", ""
+	method, path, oldObjective, oldFairness := "", "", "", ""
 	for _, header := range headers {
 		// Envoy sends names in lower case; another gateway may not, and a copy
 		// must not slip past for that.
@@ -57,6 +67,14 @@ func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 			path = headerValue(header)
 		case tenantHeader:
 			h.tenant = headerValue(header)
+		case objectiveHeader:
+			h.objective = headerValue(header)
+		case oldObjectiveHeader:
+			oldObjective = headerValue(header)
+		case fairnessHeader:
+			h.fairness = headerValue(header)
+		case oldFairnessHeader:
+			oldFairness = headerValue(header)
 		case "content-length":
 			if n, err := strconv.Atoi(headerValue(header)); err == nil && n >= 0 {
 				h.length = n
@@ -67,6 +85,7 @@ func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 			}
 		}
 	}
+	h.objective, h.fairness = cmp.Or(h.objective, oldObjective), cmp.Or(h.fairness, oldFairness)
 	if h.post = method == "POST"; h.post {
 		h.kind = prompt.KindOf(path)
 	}
@@ -125,6 +144,8 @@ func addToSubset(subset *pick.Subset, text string) {
 type work struct {
 	body    prompt.Body
 	prompt  Prompt
+	req     pick.Request
+	avoid   []netip.AddrPort
 	scratch pick.Scratch
 }
 
@@ -134,6 +155,7 @@ const maxPooled = 8 << 20
 
 func (s *Server) putWork(w *work) {
 	w.prompt.end()
+	w.req = pick.Request{}
 	if w.prompt.room()+w.body.Room() <= maxPooled {
 		s.works.Put(w)
 	}
@@ -145,7 +167,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	s, h, r := st.srv, &st.head, st.routing
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
+	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post}
 	adapter, prompted, source := "", false, Unknown
 	if h.kind != prompt.Other && body != nil {
 		w.body.Decode = r.DecodeTexts
@@ -160,17 +182,20 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err // the client went away meanwhile
 		}
-		w.ask(&req)
+		w.ask(&w.req)
 		prompted, source = true, w.prompt.Source
 	}
-	var err error
-	st.decision, err = r.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
+	err := st.place(ctx, w)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // it went away while it waited for a worker
+	}
 	s.metrics.decided(&st.decision, source, err)
 	if err == nil && prompted {
 		s.metrics.askedWith(source)
 	}
 	if err == nil {
-		st.announced = s.announce(r, h, &req, &st.decision, adapter)
+		s.name(r, h, &st.decision)
+		st.announced = s.announce(r, h, &w.req, &st.decision, adapter)
 	}
 	return err
 }
