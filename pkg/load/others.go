@@ -82,10 +82,10 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 	if s := x.stated; s.known {
 		o.queue.state(s.tokens-w.own.prefill-int64(o.foreign.PrefillTokens), s.engine, now)
 	}
-	w.refresh(now)
 	if t.old(now) {
 		t.age(now)
 	}
+	w.refresh(latest(now, time.Unix(0, t.aged.Load())))
 }
 
 // hears says whether the last word on a worker is e's.
