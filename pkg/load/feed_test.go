@@ -484,9 +484,13 @@ func TestFeedingCostsNoAllocations(t *testing.T) {
 // what is said of any worker; a clock that is put back keeps nothing from it.
 func TestAging(t *testing.T) {
 	for name, age := range map[string]func(*load.Engines, *load.Table, time.Time){
-		"Age":     func(_ *load.Engines, table *load.Table, now time.Time) { table.Age(now) },
-		"Arrived": func(_ *load.Engines, table *load.Table, now time.Time) { table.Lock(); table.Arrived(now, 0, 1); table.Unlock() },
-		"a word":  func(e *load.Engines, _ *load.Table, now time.Time) { e.Scraped(key(2), load.Scraped{At: now}) },
+		"Age": func(_ *load.Engines, table *load.Table, now time.Time) { table.Age(now) },
+		"Arrived": func(_ *load.Engines, table *load.Table, now time.Time) {
+			table.Lock()
+			table.Arrived(now, 0, 1)
+			table.Unlock()
+		},
+		"a word": func(e *load.Engines, _ *load.Table, now time.Time) { e.Scraped(key(2), load.Scraped{At: now}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, table, w := fed()
