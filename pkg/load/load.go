@@ -49,7 +49,6 @@ type Worker struct {
 	holds     int // reservations that point here
 	gone      bool
 	forgotten bool // the row may be another worker's
-
 }
 
 // own is what this picker has booked on a worker.
