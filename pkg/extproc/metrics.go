@@ -25,6 +25,7 @@ type metrics struct {
 	prompts         [sources]prometheus.Counter
 	tokenizerErrors *prometheus.CounterVec
 	panics          prometheus.Counter
+	moot            prometheus.Counter
 	refusals        *prometheus.CounterVec
 	answers         [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
 
@@ -52,9 +53,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "warmpath", Name: "panics_total", Help: "Requests that made the picker panic. Anything but 0 is a defect to report.",
 		}),
+		moot: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "warmpath", Name: "split_conditions_moot_total",
+			Help: "Prompts that the condition of a split would have kept on a decode worker, had the data plane not needed a pair.",
+		}),
 		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
 	}
-	r.MustRegister(m.streams, m.panics)
+	r.MustRegister(m.streams, m.panics, m.moot)
 	m.tokenizerErrors.WithLabelValues("other") // so that the family is there from the start
 	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")
 	for class := range m.answers {
@@ -106,6 +111,9 @@ func (m *metrics) decided(d *pick.Decision, err error) {
 		return
 	}
 	m.decisions[d.Mode].Inc()
+	if d.Moot {
+		m.moot.Inc()
+	}
 	m.total.Add(float64(d.Total))
 	m.best.Add(float64(d.Best))
 	m.matched.Add(float64(d.Matched))

@@ -21,6 +21,8 @@ type Options struct {
 	// The same as shares: of the tokens that a worker computes in one step, and of
 	// the KV blocks that it has. They bind only workers of which that is known.
 	MaxPrefillShare, MaxBlocksShare float64
+
+	classes map[string]*DynamoKnobs // all knobs of each class
 }
 
 // Model is a way to put a price on a worker.
@@ -145,18 +147,39 @@ type TransferOptions struct {
 }
 
 // DefaultOptions price by congestion, split while a prefill worker is ready, and
-// have no bounds.
+// have no bounds. The speeds are those of common interconnects.
 func DefaultOptions() Options {
 	return Options{
 		Dynamo: DefaultDynamoKnobs(),
 		Split:  SplitOptions{ShortTokens: 2048, ShortRatio: 0.7},
+		Transfer: TransferOptions{BytesPerSecond: [fleet.NumDistances]float64{
+			fleet.SameHost: 100e9, fleet.SameFabric: 100e9, fleet.SameRack: 25e9, fleet.SameZone: 12.5e9, fleet.Elsewhere: 2.5e9,
+		}},
 	}
 }
 
 // SetOptions takes other options into use, for decisions from now on.
 func (p *Picker) SetOptions(o Options) {
-	if o.Dynamo.OverlapScoreCredit == 0 {
-		o.Dynamo.HostCacheHitWeight, o.Dynamo.DiskCacheHitWeight = 0, 0
+	o.Dynamo.settle()
+	o.classes = make(map[string]*DynamoKnobs, len(o.Classes))
+	for name, class := range o.Classes {
+		k := o.Dynamo
+		for _, v := range []struct{ to, from *float64 }{
+			{&k.OverlapScoreCredit, class.OverlapScoreCredit}, {&k.PrefillLoadScale, class.PrefillLoadScale}, {&k.Temperature, class.Temperature},
+		} {
+			if v.from != nil {
+				*v.to = *v.from
+			}
+		}
+		k.settle()
+		o.classes[name] = &k
 	}
 	p.options.Store(&o)
+}
+
+// settle makes a credit of 0 mean what it says, on all tiers.
+func (k *DynamoKnobs) settle() {
+	if k.OverlapScoreCredit == 0 {
+		k.HostCacheHitWeight, k.DiskCacheHitWeight, k.SharedCacheMultiplier = 0, 0, 0
+	}
 }
