@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -25,6 +26,7 @@ var epoch = time.Unix(1_000_000, 0)
 type replica struct {
 	index   *index.Index
 	load    *load.Table
+	others  *load.Engines // what the other pickers say
 	picker  *pick.Picker
 	scratch pick.Scratch
 }
@@ -34,19 +36,22 @@ type replica struct {
 type replicas struct {
 	clock  *clock
 	all    []*replica
-	late   time.Duration
-	next   int
+	late   time.Duration // in telling the others
+	next   int           // whose turn it is
+	count  int           // requests
 	random func(int) int
 	fleet  *fleet.Snapshot
-	booked map[*request]*booked
+	placed map[*request]placed
 	trace  *trace
 	err    error // the first
 }
 
-// booked is a request on all replicas.
-type booked struct {
-	by       int // who placed it
-	bookings []*load.Reservation
+// placed is a request under way: who placed it, and where.
+type placed struct {
+	by       int
+	id       []byte
+	worker   fleet.Key // that computes the prompt
+	decision pick.Decision
 }
 
 // newReplicas returns n pickers over a pool of workers with the given role, numbered
@@ -66,15 +71,16 @@ func newReplicas(t testing.TB, n int, late time.Duration, o pick.Options, tr *tr
 	}
 	rs := &replicas{
 		clock: &clock{}, late: late, random: rand.New(rand.NewPCG(7, 7)).IntN,
-		fleet: s, booked: map[*request]*booked{}, trace: tr,
+		fleet: s, placed: map[*request]placed{}, trace: tr,
 	}
 	for range n {
-		r := &replica{index: index.New(), load: load.NewTable()}
+		r := &replica{index: index.New(), load: load.NewTable(), others: load.NewEngines()}
 		r.picker = pick.New(r.index, index.NewSpeculation(guessTTL), r.load, blockSize)
 		r.picker.SetOptions(o)
 		if err := r.picker.SetFleet(s); err != nil {
 			t.Fatal(err)
 		}
+		r.others.Feed(r.load)
 		rs.all = append(rs.all, r)
 	}
 	return rs
@@ -93,13 +99,19 @@ func (rs *replicas) fail(err error) {
 	}
 }
 
-// others calls do for every replica but one, when they learn of it.
-func (rs *replicas) others(one int, do func(int, *replica)) {
+// others calls do for every replica but one, when it learns of what happens now.
+func (rs *replicas) others(one int, do func(*replica)) {
 	for i, r := range rs.all {
 		if i != one {
-			rs.clock.after(rs.late, func() { do(i, r) })
+			rs.clock.after(rs.late, func() { do(r) })
 		}
 	}
+}
+
+// tell lets the other replicas know what became of a request.
+func (rs *replicas) tell(p placed, word load.Routed) {
+	word.Request, word.Router = p.id, uint64(1_000_000+p.by)
+	rs.others(p.by, func(r *replica) { r.others.Route(p.worker, word, epoch.Add(rs.clock.now)) })
 }
 
 func (rs *replicas) place(now time.Duration, r *request) int {
@@ -109,40 +121,31 @@ func (rs *replicas) place(now time.Duration, r *request) int {
 	d, err := me.picker.Pick(&pick.Request{Tokens: r.input, Chains: r.chains}, epoch.Add(now), rs.random, &me.scratch)
 	if err != nil {
 		rs.fail(err)
-		return 0
+		d.Prefill = rs.fleet.Workers[0]
 	}
-	b := &booked{by: by, bookings: make([]*load.Reservation, len(rs.all))}
-	b.bookings[by] = d.Reservation
-	rs.booked[r] = b
-	rs.others(by, func(i int, other *replica) {
-		prefill, decode := other.load.Worker(d.Prefill.Key), other.load.Worker(d.Decode.Key)
-		other.load.Lock()
-		defer other.load.Unlock()
-		b.bookings[i] = other.load.Reserve(load.Booking{
-			At: epoch.Add(rs.clock.now), PrefillTokens: max(0, r.input-d.Matched*blockSize),
-			Blocks: len(r.ids), Chains: r.chains,
-			PrefillKey: d.Prefill.Key, DecodeKey: d.Decode.Key, Prefill: prefill, Decode: decode,
-		})
-	})
+	rs.count++
+	p := placed{by: by, id: binary.AppendUvarint(nil, uint64(rs.count)), worker: d.Prefill.Key, decision: d}
+	rs.placed[r] = p
+	rs.tell(p, load.Routed{Kind: load.Placed, PrefillTokens: uint64(max(0, r.input-d.Matched*blockSize)), Blocks: uint64(len(r.ids))})
 	return int(d.Prefill.ID) - 1
 }
 
 func (rs *replicas) prefilled(now time.Duration, r *request) {
-	b := rs.booked[r]
-	b.bookings[b.by].PrefillDone(epoch.Add(now))
-	rs.others(b.by, func(i int, _ *replica) { b.bookings[i].PrefillDone(epoch.Add(rs.clock.now)) })
+	p := rs.placed[r]
+	p.decision.Reservation.PrefillDone(epoch.Add(now))
+	rs.tell(p, load.Routed{Kind: load.PrefillDone})
 }
 
 func (rs *replicas) finished(_ time.Duration, r *request) {
-	b := rs.booked[r]
-	delete(rs.booked, r)
-	b.bookings[b.by].Release()
-	rs.others(b.by, func(i int, _ *replica) { b.bookings[i].Release() })
+	p := rs.placed[r]
+	delete(rs.placed, r)
+	p.decision.Reservation.Release()
+	rs.tell(p, load.Routed{Kind: load.Finished})
 }
 
 // apply tells all replicas of a change of a cache.
 func (rs *replicas) apply(ev *kvevent.Event) {
-	rs.others(-1, func(_ int, r *replica) { rs.fail(r.index.Apply(ev)) })
+	rs.others(-1, func(r *replica) { rs.fail(r.index.Apply(ev)) })
 }
 
 func (rs *replicas) stored(_ time.Duration, worker int, parent int32, ids []int32) {
