@@ -118,9 +118,13 @@ func (r *Reservation) Output(blocks int) {
 
 // Release takes the whole booking off. Only the first call has an effect.
 func (r *Reservation) Release() {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	r.release()
+}
+
+func (r *Reservation) release() {
 	t := r.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if r.state == released {
 		return
 	}

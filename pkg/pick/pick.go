@@ -115,7 +115,7 @@ type Picker struct {
 	guesses   *index.Speculation
 	load      *load.Table
 	blockSize int
-	options   atomic.Pointer[Options]
+	options   atomic.Pointer[inUse]
 	mu        sync.Mutex // orders changes of the pool
 	pool      atomic.Pointer[pool]
 }
@@ -135,7 +135,8 @@ const optimistic = 2
 
 // Pick chooses the workers for a request and books its load on them, in one step:
 // no other decision comes between. random(n) returns a number in [0, n). The caller
-// must release the decision's reservation.
+// must release the decision's reservation. With an error, the decision has Best and
+// Total only.
 func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Scratch) (Decision, error) {
 	s.look(p, req, now)
 	c := choice{}
@@ -155,7 +156,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 	p.load.Arrived(now, s.computing)
 	if c.err != nil {
 		p.load.Unlock()
-		return Decision{}, c.err
+		return Decision{Best: max(s.best, s.bestDecode), Total: len(req.Chains)}, c.err
 	}
 	prefill, decode := s.member(c.prefill), s.member(c.decode)
 	matched := s.matched(prefill)
