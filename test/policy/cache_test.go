@@ -106,10 +106,10 @@ func (p *plainCache) use(ids []int32) (hit int, gone []int32) {
 }
 
 func (p *plainCache) release(ids []int32) {
-	for i := len(ids) - 1; i >= 0; i-- {
-		if p.used[ids[i]]--; p.used[ids[i]] == 0 {
-			delete(p.used, ids[i])
-			p.idle = append(p.idle, ids[i])
+	for _, id := range slices.Backward(ids) {
+		if p.used[id]--; p.used[id] == 0 {
+			delete(p.used, id)
+			p.idle = append(p.idle, id)
 		}
 	}
 }
