@@ -29,6 +29,7 @@ const (
 type others struct {
 	from    *Engines // whose word it is, the last that was told; nil: nobody's
 	foreign Foreign
+	prompts int // of foreign, not known to be computed
 	said    said
 	queue   correction
 }
@@ -52,6 +53,7 @@ type share struct {
 // word is what an [Engines] knows of a worker.
 type word struct {
 	foreign Foreign
+	prompts int       // of foreign, not known to be computed
 	engine  *engine   // nil: it never spoke
 	stated  statement // if it just stated its queue
 }
@@ -72,7 +74,7 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 		return
 	}
 	o := &w.others
-	o.from, o.foreign = e, x.foreign
+	o.from, o.foreign, o.prompts = e, x.foreign, x.prompts
 	if x.engine == nil {
 		o.said, o.queue = said{}, correction{}
 	} else {
@@ -160,6 +162,7 @@ func (t *Table) age(now time.Time) {
 func (w *Worker) refresh(now time.Time) {
 	o := &w.others
 	o.queue.fade(now)
+	w.putNews(now)
 	grew := w.putPrefill()
 	grew = w.putBlocks() || grew
 	grew = w.putRequests() || grew
@@ -206,6 +209,7 @@ func (w *Worker) putPrefill() (grew bool) {
 	if !w.forgotten {
 		w.rho.change(w.prefill.Load(), n)
 	}
+	put(&w.prompts, w.own.prompts+int64(w.others.prompts))
 	return put(&w.prefill, n)
 }
 

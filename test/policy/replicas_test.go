@@ -110,7 +110,7 @@ func (rs *replicas) others(one int, do func(*replica)) {
 
 // tell lets the other replicas know what became of a request.
 func (rs *replicas) tell(p placed, word load.Routed) {
-	word.Request, word.Router = p.id, uint64(1_000_000+p.by)
+	word.Request, word.Router, word.At = p.id, uint64(1_000_000+p.by), uint64(epoch.Add(rs.clock.now).UnixMilli())
 	rs.others(p.by, func(r *replica) { r.others.Route(p.worker, word, epoch.Add(rs.clock.now)) })
 }
 
