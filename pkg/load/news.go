@@ -12,6 +12,8 @@ const (
 	newsMemory = rhoMemory
 	// maxLate bounds how late words are taken to be: clocks may differ.
 	maxLate = 10 * time.Second
+	// leastNews is how many tokens are worth to be looked at again.
+	leastNews = 1e-6
 )
 
 // Ahead is how many prompt tokens a prompt would wait for that is placed there now:
@@ -75,9 +77,13 @@ func (t *Table) learnNews(k fleet.Key, r *Routed, tokens int64, now time.Time) {
 // begun notes that no prompt under way was begun before a time.
 func (w *Worker) begun(at time.Time) { w.since.Store(max(w.since.Load(), at.UnixNano())) }
 
-// putNews works out what is left of the news.
+// putNews works out what is left of the news, which ends some day.
 func (w *Worker) putNews(now time.Time) {
-	if left := w.news.left(now); left != 0 || w.coming.Load() != 0 {
-		w.coming.Store(math.Float64bits(left))
+	left := w.news.left(now)
+	if left < leastNews {
+		left = 0
+	}
+	if bits := math.Float64bits(left); bits != w.coming.Load() {
+		w.coming.Store(bits)
 	}
 }

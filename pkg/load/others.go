@@ -184,7 +184,7 @@ func (w *Worker) refresh(now time.Time) {
 	if w.adapters.Load() != a {
 		w.adapters.Store(a)
 	}
-	o.settled = o.queue.now == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
+	o.settled = o.queue.now == 0 && w.coming.Load() == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
 	if grew {
 		w.version.Add(1)
 	}
