@@ -487,7 +487,7 @@ func TestAging(t *testing.T) {
 		"Age": func(_ *load.Engines, table *load.Table, now time.Time) { table.Age(now) },
 		"Arrived": func(_ *load.Engines, table *load.Table, now time.Time) {
 			table.Lock()
-			table.Arrived(now, 0, 1)
+			table.Arrived(now, 1)
 			table.Unlock()
 		},
 		"a word": func(e *load.Engines, _ *load.Table, now time.Time) { e.Scraped(key(2), load.Scraped{At: now}) },
