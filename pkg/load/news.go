@@ -20,16 +20,18 @@ const (
 // those that are outstanding, less what must have been computed since of the prompt
 // under way, and those that others are expected to have placed and to tell of later.
 // Of the prompt under way no more than the mean is taken off, so that a worker which
-// hangs does not look idle.
-func (w *Worker) Ahead(now time.Time) float64 {
-	queued := float64(w.prefill.Load())
-	ahead := queued + math.Float64frombits(w.coming.Load())
+// hangs does not look idle. now is in Unix nanoseconds.
+func (w *Worker) Ahead(now int64) float64 {
+	queued, coming := float64(w.prefill.Load()), math.Float64frombits(w.coming.Load())
+	if queued == 0 {
+		return coming
+	}
 	prompts, perToken := w.prompts.Load(), math.Float64frombits(w.speed.Load())
 	if prompts <= 0 || perToken <= 0 {
-		return ahead
+		return queued + coming
 	}
-	done := max(0, float64(now.UnixNano()-w.since.Load())/1e9/perToken)
-	return ahead - min(done, queued/float64(prompts))
+	done := max(0, float64(now-w.since.Load())/(1e9*perToken))
+	return queued - min(done, queued/float64(prompts)) + coming
 }
 
 // news is what others may have placed on a worker without our having heard of it: a

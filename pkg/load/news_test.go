@@ -42,7 +42,7 @@ func TestAheadOfAPrompt(t *testing.T) {
 	_, table, w := paced(t)
 	ahead := func(s, want float64) {
 		t.Helper()
-		if got := w.Ahead(at(s)); !near(got, want) {
+		if got := w.Ahead(at(s).UnixNano()); !near(got, want) {
 			t.Errorf("at %v s: %v tokens, want %v", s, got, want)
 		}
 	}
@@ -63,7 +63,7 @@ func TestAheadOfAPrompt(t *testing.T) {
 func TestAheadWithoutPace(t *testing.T) {
 	_, table, w := fed()
 	defer book(table, w, 2000, at(10)).Release()
-	if got := w.Ahead(at(11)); got != 2000 {
+	if got := w.Ahead(at(11).UnixNano()); got != 2000 {
 		t.Errorf("%v tokens, want all 2000: nothing is known of the worker's speed", got)
 	}
 }
@@ -81,11 +81,11 @@ func TestNewsThatIsLate(t *testing.T) {
 			e.Route(key(1), load.Routed{Kind: k, Request: id, Router: 7, PrefillTokens: tokens, At: millis(at(now - late))}, at(now))
 		}
 	}
-	if got, want := w.Ahead(at(now)), late*tokens/every; math.Abs(got-want) > want/100 {
+	if got, want := w.Ahead(at(now).UnixNano()), late*tokens/every; math.Abs(got-want) > want/100 {
 		t.Errorf("%v tokens are expected, want %v", got, want)
 	}
 	table.Age(at(now + 240))
-	if got, want := w.Ahead(at(now+240)), late*tokens/every*math.Exp(-2); math.Abs(got-want) > want/100 {
+	if got, want := w.Ahead(at(now+240).UnixNano()), late*tokens/every*math.Exp(-2); math.Abs(got-want) > want/100 {
 		t.Errorf("four minutes later %v tokens are expected, want %v", got, want)
 	}
 }
@@ -104,7 +104,7 @@ func TestNewsByOddClocks(t *testing.T) {
 	} {
 		e, _, w := fed()
 		e.Route(key(1), load.Routed{Kind: load.Placed, Request: []byte("a"), Router: 7, PrefillTokens: 1200, At: tc.at}, at(20))
-		if got := w.Ahead(at(20)); !near(got, 1200+tc.want) {
+		if got := w.Ahead(at(20).UnixNano()); !near(got, 1200+tc.want) {
 			t.Errorf("%s: %v tokens, want %v", tc.name, got, 1200+tc.want)
 		}
 	}
@@ -179,7 +179,7 @@ func TestAheadIsLikeItsTwin(t *testing.T) {
 				}
 			}
 			table.Age(at(now))
-			if got, want := w.Ahead(at(now)), twin.ahead(now, w.Figures().SecondsPerToken); !near(got, want) {
+			if got, want := w.Ahead(at(now).UnixNano()), twin.ahead(now, w.Figures().SecondsPerToken); !near(got, want) {
 				t.Fatalf("%v tokens, want %v", got, want)
 			}
 		}

@@ -1,8 +1,6 @@
 package pick
 
 import (
-	"time"
-
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/load"
@@ -57,7 +55,7 @@ type pricing struct {
 	tokens           float64 // of the prompt
 	blocks           float64 // of the prompt, the last partial one included
 	rho              float64
-	now              time.Time
+	now              int64   // Unix nanoseconds
 	serial, perToken float64 // seconds that a transfer takes, as learned: at its end, and for each token of the prompt
 	lowest           float64 // prefill tokens that wait on the least loaded candidate; only for the decay
 }
