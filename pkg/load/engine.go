@@ -183,7 +183,11 @@ func (e *Engines) Route(k fleet.Key, r Routed, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ledger.expire(now, &e.stats)
+	before := e.ledger.placed[k].PrefillTokens
 	e.ledger.take(k, r, now, &e.stats)
+	if e.table != nil {
+		e.table.learnNews(k, &r, int64(e.ledger.placed[k].PrefillTokens)-int64(before), now)
+	}
 	e.tellPlaced(now)
 	if e.table != nil && r.Kind == PrefillDone && r.Router == k.ID {
 		e.table.prefilled(r.Request, k)

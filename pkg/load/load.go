@@ -27,13 +27,16 @@ type Figures struct {
 	Waiting  int     // requests in its own queue
 }
 
-// Worker is the load of one worker. Figures, Version, Row and Adapter may be read
+// Worker is the load of one worker. Figures, Ahead, Version, Row and Adapter may be read
 // at any time, all else belongs to the table.
 type Worker struct {
 	prefill  atomic.Int64
 	blocks   atomic.Int64
 	requests atomic.Int64
 	speed    atomic.Uint64 // bits of SecondsPerToken
+	prompts  atomic.Int64  // that are not known to be computed
+	since    atomic.Int64  // when the prompt under way was begun at the earliest, in Unix nanoseconds
+	coming   atomic.Uint64 // bits of what is left of news
 	kvUse    atomic.Uint64 // bits of KVUse
 	kvBlocks atomic.Int64
 	waiting  atomic.Int64
@@ -46,6 +49,7 @@ type Worker struct {
 	own    own
 	others others
 	pace   pace
+	news   news
 
 	holds     int // reservations that point here
 	gone      bool
@@ -54,7 +58,7 @@ type Worker struct {
 
 // own is what this picker has booked on a worker.
 type own struct {
-	prefill, blocks, requests int64
+	prefill, blocks, requests, prompts int64
 }
 
 // Row is the worker's place in the answers of [Table.Active]. It is taken by another

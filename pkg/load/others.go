@@ -31,6 +31,7 @@ const (
 type others struct {
 	from    *Engines // whose word it is, the last that was told; nil: nobody's
 	foreign Foreign
+	prompts int // of foreign, not known to be computed
 	said    said
 	queue   correction
 	settled bool // nothing of it changes with time (any more)
@@ -55,6 +56,7 @@ type share struct {
 // word is what an [Engines] knows of a worker.
 type word struct {
 	foreign Foreign
+	prompts int       // of foreign, not known to be computed
 	engine  *engine   // nil: it never spoke
 	stated  statement // if it just stated its queue
 }
@@ -75,7 +77,7 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 		return
 	}
 	o := &w.others
-	o.from, o.foreign = e, x.foreign
+	o.from, o.foreign, o.prompts = e, x.foreign, x.prompts
 	if x.engine == nil {
 		o.said, o.queue = said{}, correction{}
 	} else {
@@ -172,6 +174,7 @@ func (t *Table) age(now time.Time) {
 func (w *Worker) refresh(now time.Time) {
 	o := &w.others
 	o.queue.fade(now)
+	w.putNews(now)
 	grew := w.putPrefill()
 	grew = w.putBlocks() || grew
 	grew = w.putRequests() || grew
@@ -192,7 +195,7 @@ func (w *Worker) refresh(now time.Time) {
 	if w.adapters.Load() != a {
 		w.adapters.Store(a)
 	}
-	o.settled = o.queue.now == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
+	o.settled = o.queue.now == 0 && w.coming.Load() == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
 	if grew {
 		w.version.Add(1)
 	}
@@ -220,6 +223,7 @@ func (w *Worker) putPrefill() (grew bool) {
 	if !w.forgotten {
 		w.rho.change(w.prefill.Load(), n)
 	}
+	put(&w.prompts, w.own.prompts+int64(w.others.prompts))
 	return put(&w.prefill, n)
 }
 
