@@ -34,6 +34,9 @@ type Routed struct {
 	Router  uint64 // who says so. A worker speaks for itself, under its own id, of PrefillDone
 	// PrefillTokens are the prompt tokens to compute; only of Placed.
 	PrefillTokens uint64
+	// At is the router's own time of the word, in milliseconds, 0 when not known. It
+	// matters only of a router that also tells its state: see [RouterState].
+	At uint64
 }
 
 const (
@@ -69,7 +72,9 @@ type placement struct {
 	prefills bool // open, and the prompt counts
 	done     bool // the prompt is computed
 	finished bool
-	since    time.Time  // when it became open or remembered
+	at       uint64     // when its router placed it, by the router's time
+	state    uint64     // the latest state of its router that names it, by its time; 0: none
+	since    time.Time  // when it became open or remembered, or was last named in a state
 	sibling  *placement // the same request through another router
 
 	prev, next *placement // in its list
@@ -80,11 +85,12 @@ type ledger struct {
 	byRequest        map[requestKey]*placement
 	open, remembered placements // oldest first
 	placed           map[fleet.Key]Foreign
-	now              time.Time // never goes back
+	routers          map[uint64]*router // those that tell their state
+	now              time.Time          // never goes back
 }
 
 func newLedger() ledger {
-	return ledger{byRequest: map[requestKey]*placement{}, placed: map[fleet.Key]Foreign{}}
+	return ledger{byRequest: map[requestKey]*placement{}, placed: map[fleet.Key]Foreign{}, routers: map[uint64]*router{}}
 }
 
 // take takes in a word about a request.
@@ -99,8 +105,16 @@ func (l *ledger) take(k fleet.Key, r Routed, now time.Time, stats *EngineStats) 
 		stats.Overflowed++
 		return
 	}
+	told := l.routers[r.Router]
+	if told != nil {
+		told.hear(r.At, l.now)
+	}
 	switch r.Kind {
 	case Placed:
+		if told.covers(r.At) && (p == nil || !p.open && !p.finished) {
+			stats.LateAdds++ // it has ended, or the state would name it
+			return
+		}
 		l.place(p, k, r, stats)
 	case PrefillDone:
 		if p == nil {
@@ -141,7 +155,7 @@ func (l *ledger) place(p *placement, k fleet.Key, r Routed, stats *EngineStats) 
 	for s := l.byRequest[p.key]; s != nil; s = s.sibling {
 		p.done = p.done || s.router == k.ID && s.done
 	}
-	p.tokens = min(r.PrefillTokens, maxPrefillTokens)
+	p.tokens, p.at = min(r.PrefillTokens, maxPrefillTokens), r.At
 	p.open, p.prefills, p.since = true, !p.done, l.now
 	f := l.placed[k]
 	f.Requests++
