@@ -51,7 +51,7 @@ type Config struct {
 	WarmUp    WarmUp
 
 	// Loads hears of the load of workers; nil listens to KV events alone. It is
-	// called without a lock, by one goroutine at a time.
+	// called without a lock, by several goroutines.
 	Loads Loads
 
 	ReplicaSync bool // tell other routers of the requests that are announced (Dynamo's --router-replica-sync)
@@ -67,8 +67,10 @@ type Plane struct {
 	queue   chan *nats.Msg // from NATS itself; when it is full, NATS drops messages
 
 	reconnectWait, rereadEvery, askBackoff, streamRetry, handover time.Duration
+	beatEvery, stateEvery                                         time.Duration
 
 	loads    loadFeed
+	replicas replicaFeed
 	lanes    []*lane
 	announce *announcer // nil without replica sync
 
@@ -147,6 +149,7 @@ func New(cfg Config) (*Plane, error) {
 	p := &Plane{
 		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(), announce: newAnnouncer(&cfg),
 		reconnectWait: reconnectWait, rereadEvery: rereadEvery, askBackoff: askBackoff, streamRetry: streamRetry, handover: handover,
+		beatEvery: beatEvery, stateEvery: stateEvery,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier), opened: make(chan struct{}),
 		id: rand.Text(), started: cfg.Now(),

@@ -50,9 +50,11 @@ const (
 	maxRemembered = 1 << 16 // words remembered; beyond, the oldest are forgotten
 
 	maxRouters       = 16      // of one request on one worker
-	maxRequestID     = 256     // bytes
 	maxPrefillTokens = 1 << 32 // of one request: no sum of them overflows
 )
+
+// MaxRequestID bounds the id of a request, in bytes: longer ones are ignored.
+const MaxRequestID = 256
 
 // requestKey names a request on a worker.
 type requestKey struct {
@@ -95,7 +97,7 @@ func newLedger() ledger {
 
 // take takes in a word about a request.
 func (l *ledger) take(k fleet.Key, r Routed, now time.Time, stats *EngineStats) {
-	if len(r.Request) > maxRequestID {
+	if len(r.Request) > MaxRequestID {
 		stats.LongIDs++
 		return
 	}

@@ -12,9 +12,9 @@ const routerSilence = 3 * time.Second
 
 const (
 	maxKnownRouters = 256 // that tell their state
-	// maxStateParts bounds the parts of a state: more than all requests that count
+	// MaxStateParts bounds the parts of a state: more than all requests that count
 	// would fill.
-	maxStateParts = 1 << 12
+	MaxStateParts = 1 << 12
 )
 
 // OpenRequest is a request that a router says is under way on a worker.
@@ -185,7 +185,7 @@ func (l *ledger) sweep(id uint64, gone func(*placement) bool) {
 
 // merge takes in a part of a state.
 func (l *ledger) merge(r *router, s *RouterState, stats *EngineStats) {
-	if s.At < r.parts.at || s.Parts > maxStateParts || s.Part < 0 || s.Part >= s.Parts {
+	if s.At < r.parts.at || s.Parts > MaxStateParts || s.Part < 0 || s.Part >= s.Parts {
 		return
 	}
 	if s.At > r.parts.at {
@@ -207,7 +207,7 @@ func (l *ledger) merge(r *router, s *RouterState, stats *EngineStats) {
 
 // name takes in a request that a state names. It may have ended since.
 func (l *ledger) name(s *RouterState, o *OpenRequest, stats *EngineStats) {
-	if len(o.Request) > maxRequestID {
+	if len(o.Request) > MaxRequestID {
 		stats.LongIDs++
 		return
 	}
