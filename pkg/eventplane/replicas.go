@@ -38,14 +38,13 @@ type ReplicaStats struct {
 // replicaFeed hears other replicas: own queue, own goroutine, own lock, so that a
 // flood of load messages makes none of them look dead.
 type replicaFeed struct {
+	mu        sync.Mutex // guards all below
+	decoder   replicaDecoder
+	sub       *nats.Subscription
+	stats     ReplicaStats
 	looked    time.Time // when it was last looked for silent ones, by the clock of the process
 	listening time.Time // since when nothing that others say is missed
-
-	mu       sync.Mutex // guards all below
-	decoder  replicaDecoder
-	sub      *nats.Subscription
-	stats    ReplicaStats
-	badSince time.Time // start of the current period of silence about bad messages
+	badSince  time.Time // start of the current period of silence about bad messages
 }
 
 func (p *Plane) replicaPrefix() string { return replicaPrefix(p.cfg.Namespace, "") }
@@ -119,11 +118,14 @@ func (p *Plane) hearReplicas(queue <-chan *nats.Msg) {
 // of the process; connected says whether others can be heard at all.
 func (p *Plane) lookForSilent(clock time.Time, connected bool) {
 	f, now := &p.replicas, p.cfg.Now()
+	f.mu.Lock()
 	if !connected || clock.Sub(f.looked) > replicaPause {
 		f.listening = now
 	}
 	f.looked = clock
-	n, one := p.cfg.Loads.RoutersSilent(now, f.listening)
+	since := f.listening
+	f.mu.Unlock()
+	n, one := p.cfg.Loads.RoutersSilent(now, since)
 	if n == 0 {
 		return
 	}
