@@ -277,3 +277,55 @@ func TestSilentListener(t *testing.T) {
 		}
 	}
 }
+
+// TestReplicasDenied: a user who may neither tell other replicas nor hear them is
+// told so; words about requests go on, and nobody is taken for dead.
+func TestReplicasDenied(t *testing.T) {
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: anyPort, NoLog: true, NoSigs: true,
+		Users: []*server.User{
+			{Username: "picker", Password: "p", Permissions: &server.Permissions{
+				Publish:   &server.SubjectPermission{Allow: []string{"namespace.>"}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"namespace.>", "*.kv-events"}},
+			}},
+			{Username: "all", Password: "p"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server did not start")
+	}
+	start := func(user string) *replica {
+		return startReplica(t, s.ClientURL(), func(p *Plane) {
+			p.cfg.URL = strings.Replace(p.cfg.URL, "nats://", "nats://"+user+":p@", 1)
+		})
+	}
+	denied, other := start("picker"), start("all")
+	denied.at(componentSubject, both)
+	other.at(componentSubject, both)
+	waitFor(t, "it is not said", func() bool {
+		return denied.logs.count("does not let us tell", "warmpath.dynamo") == 1 && denied.logs.count("reports an error", "warmpath.dynamo") == 1
+	})
+	mine, theirs := denied.place("mine", 2, both), other.place("theirs", 3, both)
+	denied.sees("words", both, 3, 30)
+	other.sees("words", both, 2, 20)
+	denied.advance(10 * time.Second)
+	other.advance(10 * time.Second)
+	for _, an := range []*Announcement{mine[0], theirs[0]} {
+		an.Finished()
+	}
+	denied.sees("words", both, 2, 20)
+	other.sees("words", both, 1, 10)
+	for _, r := range []*replica{denied, other} {
+		if n, _ := r.plane.Peers(); n != 0 || r.plane.ReplicaStats().Lost != 0 {
+			t.Errorf("%d replicas, %+v; want none", n, r.plane.ReplicaStats())
+		}
+	}
+}
