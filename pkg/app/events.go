@@ -61,6 +61,7 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 		Restarted:   e.engines.Drop,
 		Loads:       e.engines,
 		ReplicaSync: spec.EventPlane.ReplicaSync,
+		Siblings:    &a.planes,
 		Recover:     asks,
 		JetStream:   jetStream(&spec.EventPlane.JetStream),
 		WarmUp:      warmUp(&spec.EventPlane.WarmUp),

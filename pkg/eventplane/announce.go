@@ -106,7 +106,9 @@ func newAnnouncer(cfg *Config) *announcer {
 	if !cfg.ReplicaSync {
 		return nil
 	}
-	return &announcer{router: random53(), places: newPlaces(cfg.Known), wake: make(chan struct{}, 1), hurried: make(chan struct{}, 1)}
+	a := &announcer{router: random53(), places: newPlaces(cfg.Known), wake: make(chan struct{}, 1), hurried: make(chan struct{}, 1)}
+	cfg.Siblings.join(a.router)
+	return a
 }
 
 // random53 is an id as Dynamo 1.4 draws them (dynamo.md 1.3).

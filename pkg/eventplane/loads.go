@@ -118,20 +118,19 @@ func (p *Plane) receiveLoad(m *nats.Msg) {
 // heardMyself says whether a message is one of our own: what it is about is in our
 // own books already. From others it learns where workers are.
 func (p *Plane) heardMyself(l *dynamo.Load, subject string) bool {
-	a := p.announce
-	if a == nil {
-		return false
-	}
-	switch e := &l.Sequence; {
-	case l.Kind == dynamo.LoadMetrics:
-		a.places.heard(fleet.Key{ID: l.Metrics.WorkerID, Rank: l.Metrics.Rank}, subject)
-	case l.Kind == dynamo.LoadForwardPass:
-		a.places.heard(fleet.Key{ID: l.Pass.WorkerID, Rank: l.Pass.Rank}, subject)
-	case e.RouterID == a.router:
+	a, e := p.announce, &l.Sequence
+	if l.Kind == dynamo.LoadSequence && p.cfg.Siblings.have(e.RouterID) {
 		p.loads.mu.Lock()
 		p.loads.stats.Own++
 		p.loads.mu.Unlock()
 		return true
+	}
+	switch {
+	case a == nil:
+	case l.Kind == dynamo.LoadMetrics:
+		a.places.heard(fleet.Key{ID: l.Metrics.WorkerID, Rank: l.Metrics.Rank}, subject)
+	case l.Kind == dynamo.LoadForwardPass:
+		a.places.heard(fleet.Key{ID: l.Pass.WorkerID, Rank: l.Pass.Rank}, subject)
 	case e.RouterID == e.WorkerID:
 		a.places.heard(fleet.Key{ID: e.WorkerID, Rank: e.Rank}, subject)
 	default:

@@ -56,6 +56,10 @@ type Config struct {
 
 	ReplicaSync bool // tell other routers of the requests that are announced (Dynamo's --router-replica-sync)
 
+	// Siblings are the other planes of the process, which share it; nil: there are
+	// none.
+	Siblings *Siblings
+
 	Log *slog.Logger
 	Now func() time.Time // default time.Now
 }
@@ -141,6 +145,9 @@ func New(cfg Config) (*Plane, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Siblings == nil {
+		cfg.Siblings = &Siblings{}
 	}
 	secrets, err := newSecrets(cfg.Security, cfg.Log)
 	if err != nil && (!cfg.AwaitFiles || secrets == nil) {

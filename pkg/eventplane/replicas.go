@@ -138,7 +138,7 @@ func (p *Plane) lookForSilent(clock time.Time, connected bool) {
 // receiveReplica handles one message of a replica.
 func (p *Plane) receiveReplica(m *nats.Msg) {
 	router, err := strconv.ParseUint(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], 10, 64)
-	if err == nil && p.announce != nil && router == p.announce.router {
+	if err == nil && p.cfg.Siblings.have(router) {
 		return
 	}
 	now := p.cfg.Now()

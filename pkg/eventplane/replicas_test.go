@@ -329,3 +329,38 @@ func TestReplicasDenied(t *testing.T) {
 		}
 	}
 }
+
+// TestSiblings: planes of one process count nothing of each other, whether they
+// tell of requests or not; others count both.
+func TestSiblings(t *testing.T) {
+	address, _ := startNATS(t, anyPort)
+	family := &Siblings{}
+	born := func(p *Plane) {
+		p.cfg.Siblings = family
+		p.announce = newAnnouncer(&p.cfg)
+		often(p)
+	}
+	mute := func(p *Plane) {
+		alone(p)
+		p.cfg.Siblings = family
+	}
+	one, two, quiet := startReplica(t, address, born), startReplica(t, address, born), startReplica(t, address, mute)
+	other := startReplica(t, address, often)
+	for _, r := range []*replica{one, two, other} {
+		r.at(componentSubject, both)
+		r.place(r.wire.url(), 3, both)
+	}
+	unheard := fleet.Key{ID: 77}
+	one.place("unheard", 1, unheard)
+	other.sees("both", both, 6, 60)
+	other.sees("both", unheard, 1, 10)
+	other.seesReplicas(2)
+	for _, r := range []*replica{one, two, quiet} {
+		r.seesReplicas(1)
+		r.sees("the other's", both, 3, 30)
+		waitFor(t, "the words of the siblings do not come", func() bool { return r.plane.LoadStats().Own >= 6 })
+		if f := foreign(r.rig, r.engines, both); f.Requests != 3 {
+			t.Errorf("%+v, want the other's three", f)
+		}
+	}
+}
