@@ -96,7 +96,7 @@ func (p *publisher) state() {
 // at least: that nothing is open is a state, too.
 func (p *publisher) fillParts() []statePart {
 	limit := p.partSize()
-	parts := make([]statePart, 1)
+	parts := []statePart{{}}
 	numbers := map[fleet.Key]int{}
 	add := func(an *Announcement, k fleet.Key, tokens, blocks int, prefilled bool) {
 		last := &parts[len(parts)-1]

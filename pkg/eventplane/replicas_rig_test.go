@@ -60,7 +60,7 @@ func (w *wire) accept() {
 		}
 		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
 			w.done.Go(func() {
-				io.Copy(pair[0], pair[1]) // ends when either is closed
+				_, _ = io.Copy(pair[0], pair[1]) // ends when either is closed
 				w.drop(near, far)
 			})
 		}
