@@ -268,6 +268,18 @@ func TestPartsOfStates(t *testing.T) {
 	}
 }
 
+// TestStatesThatComeLate: a request may end before the state comes that names it,
+// which is nothing odd.
+func TestStatesThatComeLate(t *testing.T) {
+	e := load.NewEngines()
+	e.Route(key(1), timed(load.Placed, "a", 7, 10), at(0))
+	e.Route(key(1), timed(load.Finished, "a", 7, 12), at(0))
+	e.RouterState(load.RouterState{Router: 7, At: 11, Parts: 1, Open: []load.OpenRequest{openOn(1, "a", 1)}}, at(0))
+	if got := requestsOn(e, 1, 0); got != 0 || e.Stats() != (load.EngineStats{}) {
+		t.Errorf("%d requests, %+v; want none and nothing odd", got, e.Stats())
+	}
+}
+
 // TestRoutersAreBounded: too many are not followed, which is counted; their
 // requests count as those of routers that tell no state.
 func TestRoutersAreBounded(t *testing.T) {
