@@ -300,3 +300,48 @@ func TestTimeOfWords(t *testing.T) {
 		r.advance(time.Duration(rand.Int64N(7)-3) * time.Millisecond)
 	}
 }
+
+// BenchmarkState is what a publisher does for a state of 1,000 requests on 64
+// workers, and what a replica does that hears it, both without NATS.
+func BenchmarkState(b *testing.B) {
+	const requests = 1000
+	r := newRig(b, "", "dynamo").syncing()
+	var messages []*nats.Msg
+	p := r.sends(func(subject string, data []byte) error {
+		messages = append(messages, &nats.Msg{Subject: subject, Data: bytes.Clone(data)})
+		return nil
+	})
+	for i := range requests {
+		k := fleet.Key{ID: 1<<52 + uint64(i%64)}
+		r.plane.Announce(&Placement{RequestID: fmt.Sprintf("6ecc5f5e-73dd-46b9-99c0-%012d", i), Prefill: k, Decode: k, PrefillTokens: 3000, Blocks: 200})
+	}
+	p.catchUp()
+	b.Run("tell", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			messages = messages[:0]
+			p.state()
+		}
+		size := 0
+		for _, m := range messages {
+			size += len(m.Data)
+		}
+		b.ReportMetric(float64(size), "bytes/state")
+	})
+	b.Run("hear", func(b *testing.B) {
+		hearer := newRig(b, "", "dynamo")
+		engines := load.NewEngines()
+		hearer.plane.cfg.Loads = engines
+		b.ReportAllocs()
+		for b.Loop() {
+			b.StopTimer()
+			messages = messages[:0]
+			p.state()
+			b.StartTimer()
+			heardBy(hearer, messages)
+		}
+		if n := foreign(hearer, engines, fleet.Key{ID: 1 << 52}).Requests; n != (requests+63)/64 {
+			b.Fatalf("%d requests", n)
+		}
+	})
+}
