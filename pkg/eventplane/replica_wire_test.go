@@ -232,7 +232,12 @@ func TestStatesHealPlanes(t *testing.T) {
 		for _, o := range open {
 			add := func(k fleet.Key, tokens int) {
 				f := want[k]
-				want[k] = load.Foreign{Requests: f.Requests + 1, PrefillTokens: f.PrefillTokens + uint64(tokens)}
+				f.Requests++
+				f.PrefillTokens += uint64(tokens)
+				if k == o.p.Decode {
+					f.Blocks += uint64(o.p.Blocks)
+				}
+				want[k] = f
 			}
 			switch {
 			case !o.p.pair() && !o.done:

@@ -125,6 +125,7 @@ func startReplica(t testing.TB, address string, change ...func(*Plane)) *replica
 		f(r.plane)
 	}
 	r.stop = r.run()
+	waitFor(t, "it does not listen", func() bool { return r.plane.Stats().EverListened })
 	return r
 }
 
@@ -147,10 +148,14 @@ func (r *replica) place(name string, n int, k fleet.Key) (placed []*Announcement
 	return placed
 }
 
-// sees waits until a replica counts requests of others on a worker.
+// sees waits until a replica counts requests of others on a worker, of two blocks each.
 func (r *replica) sees(what string, k fleet.Key, requests, tokens uint64) {
 	r.t.Helper()
-	want := load.Foreign{Requests: requests, PrefillTokens: tokens}
+	r.seesLoad(what, k, load.Foreign{Requests: requests, PrefillTokens: tokens, Blocks: 2 * requests})
+}
+
+func (r *replica) seesLoad(what string, k fleet.Key, want load.Foreign) {
+	r.t.Helper()
 	waitFor(r.t, fmt.Sprintf("%s: want %+v", what, want), func() bool { return foreign(r.rig, r.engines, k) == want })
 }
 

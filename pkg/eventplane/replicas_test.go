@@ -26,8 +26,8 @@ func TestKilledReplica(t *testing.T) {
 		t.Helper()
 		waitFor(t, what, func() bool { return other.engines.Get(k, time.Now(), forever).Foreign == want })
 	}
-	realSees("the first one's requests", both, load.Foreign{Requests: 20, PrefillTokens: 200})
-	realSees("the first one's requests", decode, load.Foreign{Requests: 5, PrefillTokens: 50})
+	realSees("the first one's requests", both, load.Foreign{Requests: 20, PrefillTokens: 200, Blocks: 40})
+	realSees("the first one's requests", decode, load.Foreign{Requests: 5, PrefillTokens: 50, Blocks: 10})
 	one.wire.cut()
 	killed := time.Now()
 	realSees("they are gone", both, load.Foreign{})
@@ -42,7 +42,7 @@ func TestKilledReplica(t *testing.T) {
 	})
 
 	one.wire.mend() // it was cut off only
-	realSees("they are back", both, load.Foreign{Requests: 20, PrefillTokens: 200})
+	realSees("they are back", both, load.Foreign{Requests: 20, PrefillTokens: 200, Blocks: 40})
 	other.seesReplicas(1)
 }
 
@@ -64,8 +64,8 @@ func TestLateReplica(t *testing.T) {
 	})
 	late := startReplica(t, address)
 	late.sees("all that is open", both, 30, 290)
-	late.sees("the pair's prompt", prefill, 1, 90)
-	late.sees("both pairs", decode, 2, 0)
+	late.seesLoad("the pair's prompt", prefill, load.Foreign{Requests: 1, PrefillTokens: 90})
+	late.seesLoad("both pairs", decode, load.Foreign{Requests: 2, Blocks: 10})
 	late.sees("what words cannot tell", fleet.Key{ID: 77}, 2, 20)
 	late.seesReplicas(1)
 	one.seesReplicas(1)
