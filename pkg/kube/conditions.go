@@ -70,7 +70,7 @@ func conditions(view View, obs Observation, win window, pol policyState, now tim
 	f := &facts{view: view, obs: obs, pol: pol, now: win.figures(), past: win.judged()}
 	events := f.eventPlane()
 	list := []metav1.Condition{
-		condition(v1alpha1.ConditionAccepted, pol.Accepted, pol.Reason, pol.Message),
+		condition(v1alpha1.ConditionAccepted, pol.Accepted, pol.Reason, pol.Message+f.vain()),
 		f.refs(),
 		f.roles(),
 		events,
@@ -82,6 +82,17 @@ func conditions(view View, obs Observation, win window, pol policyState, now tim
 		list[i].LastTransitionTime = metav1.NewTime(now)
 	}
 	return list
+}
+
+// vain says which field of the spec in use has no effect on this pool.
+func (f *facts) vain() string {
+	spec, pool := f.pol.Spec, f.view.Snapshot
+	if f.pol.Accepted != metav1.ConditionTrue || spec == nil || pool == nil || !spec.Disaggregation.Conditional() || !spec.NeedsPair() ||
+		pool.Count(fleet.Prefill) == 0 || pool.Count(fleet.Aggregated) > 0 {
+		return ""
+	}
+	return fmt.Sprintf(" disaggregation.condition: %s has no effect: the handoff needs both workers of a pair (disaggregation.needsPair), "+
+		"and the pool has no aggregated worker to take the prompts that should not be split. Add some, or remove the condition.", spec.Disaggregation.Condition)
 }
 
 // merge keeps the times of transition of conditions whose status is as before.
