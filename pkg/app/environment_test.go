@@ -277,9 +277,8 @@ func TestKnobsAreDocumented(t *testing.T) {
 	for prefix, part := range map[string]any{
 		"cost.": v1alpha1.CostSpec{}, "disaggregation.": v1alpha1.DisaggregationSpec{}, "sessionAffinity.": v1alpha1.SessionAffinitySpec{},
 	} {
-		typ := reflect.TypeOf(part)
-		for i := range typ.NumField() {
-			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		for field := range reflect.TypeOf(part).Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if !strings.Contains(string(page), "\n| `"+prefix+name+"` | ") {
 				t.Errorf("%s%s is not in docs/decisions.md", prefix, name)
 			}
