@@ -67,6 +67,7 @@ func (s *RoutingPolicySpec) defaultLate() {
 	}
 	set(&c.Model, ModelCongestion)
 	set(&s.Disaggregation.Mode, DisaggregationWhenReady)
+	s.Admission.Queue.Default()
 	set(&s.Disaggregation.Condition, ConditionNever)
 	s.Handoff.Default()
 }

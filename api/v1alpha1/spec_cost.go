@@ -230,4 +230,24 @@ type AdmissionSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1
 	ActiveDecodeBlocksThresholdFraction *float64 `json:"activeDecodeBlocksThresholdFraction,omitempty"`
+
+	// Queue lets requests wait while all workers are busy, rather than refuse them at
+	// once.
+	Queue QueueSpec `json:"queue,omitzero"`
+
+	// Objectives are priorities by the name of an objective. They come before those
+	// of InferenceObjectives in the cluster.
+	// +default=[]
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=map
+	// +listMapKey=name
+	Objectives []ObjectiveSpec `json:"objectives,omitempty"`
+
+	// FallbackEndpoints is how many further endpoints the destination names, for the
+	// gateway to try in that order when the picked worker cannot be reached. Set it
+	// only where the gateway takes a list in x-gateway-destination-endpoint.
+	// +default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4
+	FallbackEndpoints int `json:"fallbackEndpoints,omitempty"`
 }

@@ -146,4 +146,7 @@ func (a *AdmissionSpec) check(p *problems, path string) {
 	checkNumber(p, path+".activePrefillTokensThresholdFraction", a.ActivePrefillTokensThresholdFraction, 1_000_000)
 	checkCount(p, path+".activeDecodeBlocksThreshold", a.ActiveDecodeBlocksThreshold, maxBound)
 	checkNumber(p, path+".activeDecodeBlocksThresholdFraction", a.ActiveDecodeBlocksThresholdFraction, 1)
+	a.Queue.check(p, path+".queue")
+	checkObjectives(p, path+".objectives", a.Objectives)
+	checkFallback(p, path+".fallbackEndpoints", a.FallbackEndpoints)
 }

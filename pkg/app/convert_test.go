@@ -73,7 +73,7 @@ func TestGuessesNeedEvents(t *testing.T) {
 		{v1alpha1.EventPlaneSpec{NATS: nats}, congestion, 0},
 		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, congestion, 0}, // waits for a policy that names a server
 		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, congestion, 0},
-		{heard, loadOnly(), 0},
+		{heard, loadOnlyCost(), 0},
 		{heard, v1alpha1.CostSpec{UseKVEvents: new(true)}, 7},
 		{heard, v1alpha1.CostSpec{UseKVEvents: new(false)}, int64(routerTTL)},
 		{heard, v1alpha1.CostSpec{UseKVEvents: new(false), RouterTTL: &v1alpha1.Duration{Duration: 9}}, 9},

@@ -57,7 +57,7 @@ func (g *generation) routing() extproc.Routing {
 	if g.tokenizer != nil {
 		tokens = g.tokenizer
 	}
-	return extproc.Routing{
+	r := extproc.Routing{
 		Picker:        g.picker,
 		Layout:        layoutOf(g.spec),
 		Tokenizer:     tokens,
@@ -70,6 +70,8 @@ func (g *generation) routing() extproc.Routing {
 		Announcer:     g.events.announcer(g.spec.EventPlane.ReplicaSync),
 		Unused:        func() { close(g.unused) },
 	}
+	admit(&r, &g.spec.Admission)
+	return r
 }
 
 // parts are the parts that run.

@@ -29,7 +29,9 @@ func newSource(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.Routing
 		Restarted:   a.restarted,
 		Apply:       a.Apply,
 		Observe:     a.Observe,
-		Log:         a.log,
+		// ext-proc is there by the time that the source runs.
+		Objectives: func(priorities map[string]int) { a.extproc.SetObjectives(priorities) },
+		Log:        a.log,
 	})
 	if err != nil {
 		return nil, "", err

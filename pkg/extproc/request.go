@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -22,6 +23,11 @@ const (
 	subsetSpace       = "envoy.lb.subset_hint"
 	subsetHeader      = "x-gateway-destination-endpoint-subset"
 	tenantHeader      = "x-tenant-id"
+
+	objectiveHeader    = "x-llm-d-inference-objective"
+	oldObjectiveHeader = "x-gateway-inference-objective"
+	fairnessHeader     = "x-llm-d-inference-fairness-id"
+	oldFairnessHeader  = "x-gateway-inference-fairness-id"
 )
 
 // bytesPerToken estimates the length of a prompt whose token ids are not known
@@ -38,16 +44,20 @@ type head struct {
 	post           bool // only a POST carries a prompt
 	tenant         string
 	class, session string
-	length         int      // content-length, -1 when absent
-	strip          []string // routing headers that the client sent
-	lent           bool     // the tokenizer may still read the body
+
+	objective string // the name of an InferenceObjective
+	fairness  string // whose turn it is, where requests wait
+
+	length int      // content-length, -1 when absent
+	strip  []string // routing headers that the client sent
+	lent   bool     // the tokenizer may still read the body
 
 	requestID string // empty until somebody asks for it
 }
 
 func (h *head) read(headers []*corev3.HeaderValue, r *routing) {
 	*h = head{length: -1, strip: h.strip[:0]}
-	method, path := "", ""
+	method, path, oldObjective, oldFairness := "", "", "", ""
 	for _, header := range headers {
 		// Envoy sends names in lower case; another gateway may not, and a copy
 		// must not slip past for that.
@@ -58,6 +68,14 @@ func (h *head) read(headers []*corev3.HeaderValue, r *routing) {
 			path = headerValue(header)
 		case tenantHeader:
 			h.tenant = headerValue(header)
+		case objectiveHeader:
+			h.objective = headerValue(header)
+		case oldObjectiveHeader:
+			oldObjective = headerValue(header)
+		case fairnessHeader:
+			h.fairness = headerValue(header)
+		case oldFairnessHeader:
+			oldFairness = headerValue(header)
 		case "content-length":
 			if n, err := strconv.Atoi(headerValue(header)); err == nil && n >= 0 {
 				h.length = n
@@ -69,6 +87,7 @@ func (h *head) read(headers []*corev3.HeaderValue, r *routing) {
 			h.readOwn(name, header, r)
 		}
 	}
+	h.objective, h.fairness = cmp.Or(h.objective, oldObjective), cmp.Or(h.fairness, oldFairness)
 	if h.post = method == "POST"; h.post {
 		h.kind = prompt.KindOf(path)
 	}
@@ -141,6 +160,8 @@ func addToSubset(subset *pick.Subset, text string) {
 type work struct {
 	body    prompt.Body
 	prompt  Prompt
+	req     pick.Request
+	avoid   []netip.AddrPort
 	scratch pick.Scratch
 }
 
@@ -150,6 +171,7 @@ const maxPooled = 8 << 20
 
 func (s *Server) putWork(w *work) {
 	w.prompt.end(nil)
+	w.req = pick.Request{}
 	if w.prompt.room()+w.body.Room() <= maxPooled {
 		s.works.Put(w)
 	}
@@ -161,7 +183,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	s, h, r := st.srv, &st.head, st.routing
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	req := pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
+	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
 	adapter, prompted := "", false
 	if h.kind != prompt.Other && body != nil {
 		w.body.Decode = r.DecodeTexts
@@ -176,17 +198,20 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err // the client went away meanwhile
 		}
-		w.ask(&req)
+		w.ask(&w.req)
 		prompted = true
 	}
-	var err error
-	st.decision, err = r.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
+	err := st.place(ctx, w)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // it went away while it waited for a worker
+	}
 	s.metrics.decided(&st.decision, err)
 	if err == nil && prompted {
 		s.metrics.askedWith(w.prompt.Source)
 	}
 	if err == nil {
-		st.announced = s.announce(r, h, &req, &st.decision, adapter)
+		s.name(r, h, &st.decision)
+		st.announced = s.announce(r, h, &w.req, &st.decision, adapter)
 	}
 	return err
 }

@@ -35,6 +35,9 @@ type Config struct {
 	// in use. Called by Run before the first Publish and after changes of the policy
 	// only, one call at a time. The spec has its defaults and is valid.
 	Apply func(context.Context, *v1alpha1.RoutingPolicySpec) error
+	// Objectives takes the priorities of the pool's InferenceObjectives by name into
+	// use. Called by Run, one call at a time. Default: nobody is told.
+	Objectives func(map[string]int)
 	// Observe says how routing goes. Safe for concurrent use, and quick.
 	Observe func() Observation
 

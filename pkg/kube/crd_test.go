@@ -40,6 +40,13 @@ var functions = template.FuncMap{
 		}
 		return "[" + strings.Join(list, ", ") + "]"
 	},
+	"objectives": func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf("{name: o%d}", i)
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	},
 	"classes": func(n int) string {
 		list := make([]string, n)
 		for i := range list {
