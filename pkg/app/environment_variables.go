@@ -162,6 +162,22 @@ func poolVariables() []variable {
 			set: orNone(asPositive(1_000_000, func(d *draft, v float64) { d.Admission.ActivePrefillTokensThresholdFraction = &v })),
 		},
 		{
+			// A request waits while all workers are over either of the two.
+			names: named("DYN_ROUTER_QUEUE_THRESHOLD"), field: admission + "activePrefillTokensThresholdFraction",
+			set: orNone(asPositive(1_000_000, func(d *draft, v float64) {
+				if old := d.Admission.ActivePrefillTokensThresholdFraction; old == nil || *old > v {
+					d.Admission.ActivePrefillTokensThresholdFraction = &v
+				}
+			})),
+		},
+		{
+			names: named("DYN_ROUTER_QUEUE_POLICY"), field: admission + "queue.policy",
+			set: asWord(map[string]func(*draft){
+				"fcfs": func(d *draft) { d.Admission.Queue.Policy = v1alpha1.QueueFCFS },
+				"wspt": func(d *draft) { d.Admission.Queue.Policy = v1alpha1.QueueWSPT },
+			}),
+		},
+		{
 			names: named("DYN_ACTIVE_DECODE_BLOCKS_THRESHOLD"), field: admission + "activeDecodeBlocksThresholdFraction",
 			set: orNone(asPositive(1, func(d *draft, v float64) { d.Admission.ActiveDecodeBlocksThresholdFraction = &v })),
 		},
@@ -186,7 +202,6 @@ func idleVariables() []variable {
 		ownIndex   = "every picker has an index of its own, and asks no other"
 		ownClasses = "classes of requests are listed in spec.cost.classes"
 		ownHash    = "what requests are under way is told by spec.eventPlane.replicaSync, whose hashes are fixed"
-		ownQueue   = "whether requests wait while all workers are busy is said by spec.admission"
 		ownSession = "sessions are named by spec.sessionAffinity, and end with their requests"
 		ownPlace   = "the picker is no part of a Dynamo namespace; which events count is said by spec.eventPlane.nats.namespace"
 		inTokens   = "it is a share here and tokens there: set spec.disaggregation.prefillBusyThreshold"
@@ -204,8 +219,6 @@ func idleVariables() []variable {
 		{names: named("DYN_ROUTER_PREFILL_LOAD_MODEL"), why: "the time of a prefill is learned, not modelled", set: words("none", "aic")},
 		{names: named("DYN_ROUTER_APPROXIMATE_CACHE_POLICY"), why: "in the approximate mode prompts are forgotten by their age, and the oldest first", set: words("ttl", "lru")},
 		{names: named("DYN_ADMISSION_CONTROL"), why: "workers are busy by the thresholds of spec.admission", set: words("token-capacity", "none")},
-		{names: named("DYN_ROUTER_QUEUE_THRESHOLD"), why: ownQueue, set: orNone(asNumber(math.MaxFloat64, func(*draft, float64) {}))},
-		{names: named("DYN_ROUTER_QUEUE_POLICY"), why: ownQueue, set: words("fcfs", "wspt", "lcfs")},
 		{names: named("DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS"), why: "what workers hold is looked up again at every try", set: seconds},
 		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD"), why: inTokens, set: orNone(asNumber(math.MaxFloat64, func(*draft, float64) {}))},
 		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD"), why: "busy decode workers are left out by spec.admission", set: orNone(asNumber(math.MaxFloat64, func(*draft, float64) {}))},
