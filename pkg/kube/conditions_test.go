@@ -205,11 +205,11 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "events off", change: func(s *scene) { s.obs.Events = EventState{Disabled: true} },
-			kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", ready: "LoadOnly", up: yes,
+			kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", ready: "Approximate", up: yes,
 		},
 		{
 			name: "events off, no prefixes", change: func(s *scene) { s.obs.Events = EventState{Disabled: true} },
-			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "EventsDisabled", ready: "LoadOnly", up: yes,
+			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "EventsDisabled", ready: "Approximate", up: yes,
 		},
 		{
 			name: "events off does not hide what is missing", change: func(s *scene) {
@@ -383,7 +383,7 @@ func TestConditions(t *testing.T) {
 			name: "approximate", change: func(s *scene) {
 				s.policy.Spec.Cost.UseKVEvents = new(false)
 				s.obs.Events = EventState{Disabled: true}
-			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", says: []string{"cost.useKVEvents"}, ready: "LoadOnly", up: yes,
+			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", says: []string{"cost.useKVEvents"}, ready: "Approximate", up: yes,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
