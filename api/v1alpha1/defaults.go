@@ -69,6 +69,7 @@ func (s *RoutingPolicySpec) defaultLate() {
 	set(&s.Disaggregation.Mode, DisaggregationWhenReady)
 	s.Admission.Queue.Default()
 	set(&s.Disaggregation.Condition, ConditionNever)
+	set(&s.Admission.Queue.Policy, QueueFCFS)
 	s.Handoff.Default()
 }
 
@@ -77,6 +78,7 @@ func (s *RoutingPolicySpec) clearLate() {
 	s.EventPlane.SpeculationTTL = nil
 	s.Cost.Model = ""
 	s.Disaggregation.Mode, s.Disaggregation.Condition = "", ""
+	s.Admission.Queue.Policy = ""
 	s.Handoff.Preset = ""
 }
 

@@ -20,6 +20,7 @@ func (s *RoutingPolicySpec) FillFrom(environment *RoutingPolicySpec) {
 	fill(&d.EffISLThreshold, e.EffISLThreshold)
 	fill(&d.EffISLRatioThreshold, e.EffISLRatioThreshold)
 	a, b := &s.Admission, &environment.Admission
+	set(&a.Queue.Policy, b.Queue.Policy)
 	fill(&a.ActivePrefillTokensThreshold, b.ActivePrefillTokensThreshold)
 	fill(&a.ActivePrefillTokensThresholdFraction, b.ActivePrefillTokensThresholdFraction)
 	fill(&a.ActiveDecodeBlocksThreshold, b.ActiveDecodeBlocksThreshold)

@@ -25,6 +25,7 @@ func everything() *RoutingPolicySpec {
 	e.Admission = AdmissionSpec{
 		ActivePrefillTokensThreshold: new(int64(13)), ActivePrefillTokensThresholdFraction: new(0.14),
 		ActiveDecodeBlocksThreshold: new(int64(15)), ActiveDecodeBlocksThresholdFraction: new(0.16),
+		Queue: QueueSpec{Policy: QueueWSPT},
 	}
 	return e
 }
@@ -48,6 +49,7 @@ func TestEnvironmentFills(t *testing.T) {
 	}
 	e := everything()
 	e.Cost.Model, e.Cost.ClassHeader = ModelDynamo, want.Spec.Cost.ClassHeader
+	e.Admission.Queue.MaxWait, e.Admission.Queue.MaxRequests = want.Spec.Admission.Queue.MaxWait, want.Spec.Admission.Queue.MaxRequests
 	e.Disaggregation.Order, e.Disaggregation.NeedsPair = OrderJoint, PairAuto
 	want.Spec.Cost, want.Spec.Disaggregation, want.Spec.Admission = e.Cost, e.Disaggregation, e.Admission
 	want.Spec.EventPlane.SpeculationTTL, want.Spec.EventPlane.ReplicaSync = e.EventPlane.SpeculationTTL, true
@@ -63,7 +65,7 @@ func TestFileCountsBeforeEnvironment(t *testing.T) {
     sharedCacheMultiplier: 0, prefillLoadScale: 1, decodeActiveRequestWeight: 0, temperature: 0, assumeKVReuse: true, trackPrefillTokens: true,
     trackActiveBlocks: true, trackOutputBlocks: false, useKVEvents: true, routerTTL: 0s},
   disaggregation: {mode: WhenReady, condition: Never, effISLThreshold: 0, effISLRatioThreshold: 0},
-  admission: {activePrefillTokensThreshold: 0, activePrefillTokensThresholdFraction: 0, activeDecodeBlocksThreshold: 0, activeDecodeBlocksThresholdFraction: 0}}
+  admission: {activePrefillTokensThreshold: 0, activePrefillTokensThresholdFraction: 0, activeDecodeBlocksThreshold: 0, activeDecodeBlocksThresholdFraction: 0, queue: {policy: FCFS}}}
 `
 	want, err := Decode([]byte(file), "f")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,8 +94,14 @@ var rateUnits = []struct {
 	name  string
 	bytes float64
 }{
-	{"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, {"Ti", 1 << 40},
-	{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12},
+	{"Ki", 1 << 10},
+	{"Mi", 1 << 20},
+	{"Gi", 1 << 30},
+	{"Ti", 1 << 40},
+	{"k", 1e3},
+	{"M", 1e6},
+	{"G", 1e9},
+	{"T", 1e12},
 }
 
 // UnmarshalText reads a number with or without a unit.
@@ -117,8 +124,7 @@ func (r *ByteRate) UnmarshalText(text []byte) error {
 // MarshalText writes the rate with the largest unit of 1000 that keeps it whole,
 // else in bytes.
 func (r ByteRate) MarshalText() ([]byte, error) {
-	for i := len(rateUnits) - 1; i >= 0; i-- {
-		u := rateUnits[i]
+	for _, u := range slices.Backward(rateUnits) {
 		if n := r.BytesPerSecond / u.bytes; n >= 1 && n == math.Trunc(n) {
 			return append(strconv.AppendFloat(nil, n, 'f', -1, 64), u.name...), nil
 		}

@@ -124,7 +124,8 @@ type EventPlaneSpec struct {
 	// NATS is the message bus on which the workers publish.
 	NATS NATSSpec `json:"nats,omitzero"`
 
-	// Disabled turns events off: requests are then routed by load alone.
+	// Disabled turns all events off, figures of load as well. A worker is then taken to
+	// hold the prompts that were sent to it, for cost.routerTTL.
 	// +default=false
 	Disabled bool `json:"disabled,omitempty"`
 

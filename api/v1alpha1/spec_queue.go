@@ -22,7 +22,7 @@ type QueueSpec struct {
 
 	// Policy is the order among requests of the same priority and fairness id. Higher
 	// priorities always come first, and fairness ids take turns.
-	// +default="FCFS"
+	// +warmpath:default="FCFS"
 	Policy QueuePolicy `json:"policy,omitempty"`
 }
 
@@ -60,5 +60,4 @@ type ObjectiveSpec struct {
 func (q *QueueSpec) Default() {
 	setPointer(&q.MaxWait, Duration{5 * time.Second})
 	set(&q.MaxRequests, 1000)
-	set(&q.Policy, QueueFCFS)
 }

@@ -5,6 +5,24 @@ import "time"
 // maxTransfer is far above what moves for one request, in bytes.
 const maxTransfer = 1_000_000_000_000
 
+// NeedsPair says whether a request is served only when both workers are named.
+func (s *RoutingPolicySpec) NeedsPair() bool {
+	switch s.Disaggregation.NeedsPair {
+	case PairAlways:
+		return true
+	case PairNever:
+		return false
+	case PairAuto:
+	}
+	return s.Handoff.Preset == HandoffDynamo
+}
+
+// Conditional says whether a prompt may stay on a decode worker because a split would
+// not pay.
+func (d *DisaggregationSpec) Conditional() bool {
+	return d.Mode == DisaggregationWhenReady && d.Condition != "" && d.Condition != ConditionNever
+}
+
 func (d *DisaggregationSpec) check(p *problems, path string) {
 	checkEnum(p, path+".mode", d.Mode, DisaggregationWhenReady, DisaggregationRequired, DisaggregationNever)
 	checkEnum(p, path+".order", d.Order, OrderJoint, OrderDecodeFirst)

@@ -80,9 +80,8 @@ func splitOptions(spec *v1alpha1.RoutingPolicySpec) pick.SplitOptions {
 	if d.Order == v1alpha1.OrderDecodeFirst {
 		o.Order = pick.DecodeFirst
 	}
-	if o.Mode == pick.SplitWhenReady {
+	if d.Conditional() {
 		o.Condition = map[v1alpha1.SplitCondition]pick.Condition{
-			v1alpha1.ConditionNever:         pick.Never,
 			v1alpha1.ConditionShortPrompt:   pick.IfShort,
 			v1alpha1.ConditionPrefillBusy:   pick.IfPrefillBusy,
 			v1alpha1.ConditionEither:        pick.IfEither,
@@ -94,7 +93,7 @@ func splitOptions(spec *v1alpha1.RoutingPolicySpec) pick.SplitOptions {
 	}
 	setFrom(&o.ShortRatio, d.EffISLRatioThreshold)
 	o.BusyPrefillTokens = int(valueOf(d.PrefillBusyThreshold))
-	o.NeedsPair = d.NeedsPair == v1alpha1.PairAlways || d.NeedsPair == v1alpha1.PairAuto && spec.Handoff.Preset == v1alpha1.HandoffDynamo
+	o.NeedsPair = spec.NeedsPair()
 	return o
 }
 

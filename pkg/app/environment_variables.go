@@ -41,19 +41,19 @@ func costVariables() []variable {
 	return []variable{
 		{
 			names: named("DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT"), field: cost + "overlapScoreCredit",
-			set: asNumber(0, 1, func(d *draft, v float64) { d.Cost.OverlapScoreCredit = &v }),
+			set: asNumber(1, func(d *draft, v float64) { d.Cost.OverlapScoreCredit = &v }),
 		},
 		{
 			names: named("DYN_ROUTER_KV_OVERLAP_SCORE_CREDIT_DECAY"), field: cost + "overlapScoreCreditDecay",
-			set: asNumber(0, 1000, func(d *draft, v float64) { d.Cost.OverlapScoreCreditDecay = &v }),
+			set: asNumber(1000, func(d *draft, v float64) { d.Cost.OverlapScoreCreditDecay = &v }),
 		},
 		{
 			names: named("DYN_ROUTER_HOST_CACHE_HIT_WEIGHT"), field: cost + "hostCacheHitWeight",
-			set: asNumber(0, 1, func(d *draft, v float64) { d.Cost.HostCacheHitWeight = &v }),
+			set: asNumber(1, func(d *draft, v float64) { d.Cost.HostCacheHitWeight = &v }),
 		},
 		{
 			names: named("DYN_ROUTER_DISK_CACHE_HIT_WEIGHT"), field: cost + "diskCacheHitWeight",
-			set: asNumber(0, 1, func(d *draft, v float64) { d.Cost.DiskCacheHitWeight = &v }),
+			set: asNumber(1, func(d *draft, v float64) { d.Cost.DiskCacheHitWeight = &v }),
 		},
 		{
 			names: named("DYN_SHARED_CACHE_TYPE"), field: cost + "sharedCacheType",
@@ -64,11 +64,11 @@ func costVariables() []variable {
 		},
 		{
 			names: named("DYN_SHARED_CACHE_MULTIPLIER"), field: cost + "sharedCacheMultiplier",
-			set: asNumber(0, 1, func(d *draft, v float64) { d.Cost.SharedCacheMultiplier = &v }),
+			set: asNumber(1, func(d *draft, v float64) { d.Cost.SharedCacheMultiplier = &v }),
 		},
 		{
 			names: named("DYN_ROUTER_PREFILL_LOAD_SCALE"), field: cost + "prefillLoadScale",
-			set: asNumber(0, 1000, func(d *draft, v float64) { d.Cost.PrefillLoadScale = &v }),
+			set: asNumber(1000, func(d *draft, v float64) { d.Cost.PrefillLoadScale = &v }),
 		},
 		{
 			names: named("DYN_ROUTER_KV_OVERLAP_SCORE_WEIGHT", "DYN_OVERLAP_SCORE_WEIGHT", "DYN_KV_OVERLAP_SCORE_WEIGHT"),
@@ -76,11 +76,11 @@ func costVariables() []variable {
 		},
 		{
 			names: named("DYN_ROUTER_DECODE_ACTIVE_REQUEST_WEIGHT"), field: cost + "decodeActiveRequestWeight",
-			set: asNumber(0, 1_000_000, func(d *draft, v float64) { d.Cost.DecodeActiveRequestWeight = &v }),
+			set: asNumber(1_000_000, func(d *draft, v float64) { d.Cost.DecodeActiveRequestWeight = &v }),
 		},
 		{
 			names: named("DYN_ROUTER_TEMPERATURE"), field: cost + "temperature",
-			set: asNumber(0, 100, func(d *draft, v float64) { d.Cost.Temperature = &v }),
+			set: asNumber(100, func(d *draft, v float64) { d.Cost.Temperature = &v }),
 		},
 		{
 			names: named("DYN_ROUTER_ASSUME_KV_REUSE"), field: cost + "assumeKVReuse",
@@ -151,7 +151,7 @@ func poolVariables() []variable {
 		},
 		{
 			names: named("DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD"), field: split + "effISLRatioThreshold",
-			set: asNumber(0, 1, func(d *draft, v float64) { d.Disaggregation.EffISLRatioThreshold = &v }),
+			set: asNumber(1, func(d *draft, v float64) { d.Disaggregation.EffISLRatioThreshold = &v }),
 		},
 		{
 			names: named("DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD"), field: admission + "activePrefillTokensThreshold",
@@ -160,6 +160,22 @@ func poolVariables() []variable {
 		{
 			names: named("DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD_FRAC"), field: admission + "activePrefillTokensThresholdFraction",
 			set: orNone(asPositive(1_000_000, func(d *draft, v float64) { d.Admission.ActivePrefillTokensThresholdFraction = &v })),
+		},
+		{
+			// A request waits while all workers are over either of the two.
+			names: named("DYN_ROUTER_QUEUE_THRESHOLD"), field: admission + "activePrefillTokensThresholdFraction",
+			set: orNone(asPositive(1_000_000, func(d *draft, v float64) {
+				if old := d.Admission.ActivePrefillTokensThresholdFraction; old == nil || *old > v {
+					d.Admission.ActivePrefillTokensThresholdFraction = &v
+				}
+			})),
+		},
+		{
+			names: named("DYN_ROUTER_QUEUE_POLICY"), field: admission + "queue.policy",
+			set: asWord(map[string]func(*draft){
+				"fcfs": func(d *draft) { d.Admission.Queue.Policy = v1alpha1.QueueFCFS },
+				"wspt": func(d *draft) { d.Admission.Queue.Policy = v1alpha1.QueueWSPT },
+			}),
 		},
 		{
 			names: named("DYN_ACTIVE_DECODE_BLOCKS_THRESHOLD"), field: admission + "activeDecodeBlocksThresholdFraction",
@@ -186,7 +202,6 @@ func idleVariables() []variable {
 		ownIndex   = "every picker has an index of its own, and asks no other"
 		ownClasses = "classes of requests are listed in spec.cost.classes"
 		ownHash    = "what requests are under way is told by spec.eventPlane.replicaSync, whose hashes are fixed"
-		ownQueue   = "whether requests wait while all workers are busy is said by spec.admission"
 		ownSession = "sessions are named by spec.sessionAffinity, and end with their requests"
 		ownPlace   = "the picker is no part of a Dynamo namespace; which events count is said by spec.eventPlane.nats.namespace"
 		inTokens   = "it is a share here and tokens there: set spec.disaggregation.prefillBusyThreshold"
@@ -204,11 +219,9 @@ func idleVariables() []variable {
 		{names: named("DYN_ROUTER_PREFILL_LOAD_MODEL"), why: "the time of a prefill is learned, not modelled", set: words("none", "aic")},
 		{names: named("DYN_ROUTER_APPROXIMATE_CACHE_POLICY"), why: "in the approximate mode prompts are forgotten by their age, and the oldest first", set: words("ttl", "lru")},
 		{names: named("DYN_ADMISSION_CONTROL"), why: "workers are busy by the thresholds of spec.admission", set: words("token-capacity", "none")},
-		{names: named("DYN_ROUTER_QUEUE_THRESHOLD"), why: ownQueue, set: orNone(asNumber(0, math.MaxFloat64, func(*draft, float64) {}))},
-		{names: named("DYN_ROUTER_QUEUE_POLICY"), why: ownQueue, set: words("fcfs", "wspt", "lcfs")},
 		{names: named("DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS"), why: "what workers hold is looked up again at every try", set: seconds},
-		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD"), why: inTokens, set: orNone(asNumber(0, math.MaxFloat64, func(*draft, float64) {}))},
-		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD"), why: "busy decode workers are left out by spec.admission", set: orNone(asNumber(0, math.MaxFloat64, func(*draft, float64) {}))},
+		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD"), why: inTokens, set: orNone(asNumber(math.MaxFloat64, func(*draft, float64) {}))},
+		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD"), why: "busy decode workers are left out by spec.admission", set: orNone(asNumber(math.MaxFloat64, func(*draft, float64) {}))},
 		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG"), why: "its keys are read from variables of their own, such as DYN_ROUTER_CONDITIONAL_DISAGG_POLICY", set: anything},
 		{names: named("DYN_ROUTER_POLICY_CONFIG"), why: ownClasses, set: anything},
 		{names: named("DYN_ROUTER_PREFILL_POLICY"), why: ownClasses, set: anything},
@@ -229,7 +242,7 @@ func idleVariables() []variable {
 // credit (dynamo.md 4.2).
 func asWeight(d *draft, value string) error {
 	var weight float64
-	if err := asNumber(0, 1000, func(_ *draft, v float64) { weight = v })(d, value); err != nil {
+	if err := asNumber(1000, func(_ *draft, v float64) { weight = v })(d, value); err != nil {
 		return err
 	}
 	if scale := d.Cost.PrefillLoadScale; scale != nil && *scale != weight {
@@ -246,30 +259,31 @@ func asWeight(d *draft, value string) error {
 	return nil
 }
 
-func asNumber(least, most float64, to func(*draft, float64)) func(*draft, string) error {
+// asNumber reads a number from 0 to most.
+func asNumber(most float64, to func(*draft, float64)) func(*draft, string) error {
 	return func(d *draft, value string) error {
 		v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil || !(v >= least && v <= most) || math.IsInf(v, 0) { // not a number is refused, too
-			return fmt.Errorf("must be a number%s", rangeOf(least, most))
+		if err != nil || !(v >= 0 && v <= most) || math.IsInf(v, 0) { // not a number is refused, too
+			return fmt.Errorf("must be a number%s", upTo(most))
 		}
 		to(d, v)
 		return nil
 	}
 }
 
-// rangeOf says what numbers are allowed.
-func rangeOf(least, most float64) string {
+// upTo says what numbers are allowed.
+func upTo(most float64) string {
 	if most == math.MaxFloat64 {
-		return fmt.Sprintf(", %v or more", least)
+		return ", 0 or more"
 	}
-	return fmt.Sprintf(" from %v to %s", least, strconv.FormatFloat(most, 'f', -1, 64))
+	return " from 0 to " + strconv.FormatFloat(most, 'f', -1, 64)
 }
 
 // asPositive is for bounds, of which 0 would mean none here and everything there.
 func asPositive(most float64, to func(*draft, float64)) func(*draft, string) error {
 	return func(d *draft, value string) error {
 		var v float64
-		err := asNumber(0, most, func(_ *draft, n float64) { v = n })(d, value)
+		err := asNumber(most, func(_ *draft, n float64) { v = n })(d, value)
 		if err != nil || v == 0 {
 			return fmt.Errorf("must be a number above 0, up to %s, or none", strconv.FormatFloat(most, 'f', -1, 64))
 		}
@@ -291,7 +305,7 @@ func asCount(least, most int64, to func(*draft, int64)) func(*draft, string) err
 
 func asSeconds(most time.Duration, to func(*draft, v1alpha1.Duration)) func(*draft, string) error {
 	return func(d *draft, value string) error {
-		err := asNumber(0, most.Seconds(), func(d *draft, v float64) {
+		err := asNumber(most.Seconds(), func(d *draft, v float64) {
 			to(d, v1alpha1.Duration{Duration: time.Duration(v * float64(time.Second))})
 		})(d, value)
 		if err != nil {

@@ -393,3 +393,41 @@ func TestRestartIsTold(t *testing.T) {
 		t.Errorf("after a restart of the first: %v, %v, want the second only", known(a), known(b))
 	}
 }
+
+// A plane that is told so hears figures of load, and no KV event.
+func TestLoadsOnly(t *testing.T) {
+	address, _ := startNATS(t, anyPort)
+	r := newRig(t, address, "default-demo")
+	r.plane.cfg.Loads, r.plane.cfg.LoadsOnly = load.NewEngines(), true
+	r.run()
+	conn := connect(t, address)
+	r.loadBarrier(conn)
+	waitFor(t, "the plane does not say that it listens", func() bool { return r.plane.Stats().EverListened })
+	unheard := r.barriers()
+	for _, subject := range unheard {
+		publish(t, conn, subject, nil)
+	}
+	r.loadBarrier(conn) // what came before has been taken in
+	for _, subject := range unheard {
+		if r.heard(subject) {
+			t.Errorf("%s was heard", subject)
+		}
+	}
+	if s := r.plane.Stats(); s.Messages+s.OtherSpace != 0 || r.plane.Warming() != "" {
+		t.Errorf("%+v, warming %q", s, r.plane.Warming())
+	}
+}
+
+// Nothing is waited for, and nobody asked, about what no plane listens to.
+func TestLoadsOnlyNeedsNoWarmUp(t *testing.T) {
+	r := newRig(t, "", "")
+	cfg := r.plane.cfg
+	cfg.LoadsOnly, cfg.WarmUp, cfg.JetStream = true, WarmUp{Timeout: time.Minute, Peers: true}, &JetStream{Stream: "s"}
+	p, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Warming() != "" || p.cfg.JetStream != nil || p.cfg.WarmUp != (WarmUp{}) {
+		t.Errorf("warming %q, %+v", p.Warming(), p.cfg)
+	}
+}

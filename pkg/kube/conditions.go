@@ -41,8 +41,9 @@ const (
 	reasonNothingIndexed = "NothingIndexed"
 	reasonNoHits         = "NoHits"
 
-	reasonReady    = "Ready"
-	reasonLoadOnly = "LoadOnly"
+	reasonReady       = "Ready"
+	reasonLoadOnly    = "LoadOnly"
+	reasonApproximate = "Approximate"
 )
 
 const (
@@ -70,7 +71,7 @@ func conditions(view View, obs Observation, win window, pol policyState, now tim
 	f := &facts{view: view, obs: obs, pol: pol, now: win.figures(), past: win.judged()}
 	events := f.eventPlane()
 	list := []metav1.Condition{
-		condition(v1alpha1.ConditionAccepted, pol.Accepted, pol.Reason, pol.Message),
+		condition(v1alpha1.ConditionAccepted, pol.Accepted, pol.Reason, pol.Message+f.vain()),
 		f.refs(),
 		f.roles(),
 		events,
@@ -82,6 +83,17 @@ func conditions(view View, obs Observation, win window, pol policyState, now tim
 		list[i].LastTransitionTime = metav1.NewTime(now)
 	}
 	return list
+}
+
+// vain says which field of the spec in use has no effect on this pool.
+func (f *facts) vain() string {
+	spec, pool := f.pol.Spec, f.view.Snapshot
+	if f.pol.Accepted != metav1.ConditionTrue || spec == nil || pool == nil || !spec.Disaggregation.Conditional() || !spec.NeedsPair() ||
+		pool.Count(fleet.Prefill) == 0 || pool.Count(fleet.Aggregated) > 0 {
+		return ""
+	}
+	return fmt.Sprintf(" disaggregation.condition: %s has no effect: the handoff needs both workers of a pair (disaggregation.needsPair), "+
+		"and the pool has no aggregated worker to take the prompts that should not be split. Add some, or remove the condition.", spec.Disaggregation.Condition)
 }
 
 // merge keeps the times of transition of conditions whose status is as before.
@@ -232,7 +244,7 @@ func (f *facts) events() (metav1.ConditionStatus, string, string) {
 	case e.NoServer && f.pol.Accepted == metav1.ConditionUnknown:
 		return metav1.ConditionUnknown, reasonApplying, "The policy is being read, or taken into use."
 	case e.NoServer:
-		return metav1.ConditionFalse, reasonNoServer, "Neither a RoutingPolicy nor the configuration file of the picker names a NATS server. Set spec.eventPlane.nats.url; to route by load alone set spec.eventPlane.disabled."
+		return metav1.ConditionFalse, reasonNoServer, "Neither a RoutingPolicy nor the configuration file of the picker names a NATS server. Set spec.eventPlane.nats.url; to do without events set spec.cost.useKVEvents: false."
 	case !e.Connected && (e.LastError != "" || e.Warming == ""):
 		return metav1.ConditionFalse, reasonDisconnected, f.disconnected()
 	case e.Warming != "":
@@ -249,14 +261,15 @@ func (f *facts) events() (metav1.ConditionStatus, string, string) {
 
 // whyDisabled says which field of the spec asks for no KV events.
 func (f *facts) whyDisabled() string {
+	field := "eventPlane.disabled"
 	switch s := f.pol.Spec; {
-	case s == nil || s.EventPlane.Disabled:
+	case s == nil:
 	case s.Cost.LoadOnly():
 		return "Requests are routed by load alone, as cost.overlapScoreCredit: 0 of the policy asks. No KV events are read."
-	case s.Cost.Approximate():
-		return "No KV events are read, as cost.useKVEvents: false of the policy asks. A worker is taken to hold the prompts that were sent to it."
+	case !s.EventPlane.Disabled:
+		field = "cost.useKVEvents: false"
 	}
-	return "Requests are routed by load alone, as eventPlane.disabled of the policy asks."
+	return "No KV events are read, as " + field + " of the policy asks. A worker is taken to hold the prompts that were sent to it."
 }
 
 func (f *facts) disconnected() string {
@@ -367,7 +380,7 @@ func (f *facts) idle() string {
 
 // ignoresOverlap says whether the policy asks for routing by load alone, by its cost.
 func (f *facts) ignoresOverlap() bool {
-	return f.pol.Spec != nil && !f.pol.Spec.EventPlane.Disabled && f.pol.Spec.Cost.LoadOnly()
+	return f.pol.Spec != nil && f.pol.Spec.Cost.LoadOnly()
 }
 
 func (f *facts) blockSize() int {
@@ -428,12 +441,12 @@ func (f *facts) noHits() string {
 // ready sums up the conditions before it.
 func (f *facts) ready(list []metav1.Condition) metav1.Condition {
 	const kind = v1alpha1.ConditionReady
-	loadOnly := false
+	asked := false
 	for _, c := range list {
 		switch {
 		case c.Status != metav1.ConditionFalse:
 		case f.asked(c):
-			loadOnly = true
+			asked = true
 		default:
 			return condition(kind, metav1.ConditionFalse, c.Reason, c.Message)
 		}
@@ -443,8 +456,11 @@ func (f *facts) ready(list []metav1.Condition) metav1.Condition {
 			return condition(kind, metav1.ConditionUnknown, c.Reason, c.Message)
 		}
 	}
-	if loadOnly {
+	switch {
+	case asked && f.ignoresOverlap():
 		return condition(kind, metav1.ConditionTrue, reasonLoadOnly, "Requests are routed by load alone, as the policy asks.")
+	case asked:
+		return condition(kind, metav1.ConditionTrue, reasonApproximate, "Requests are routed by what was sent where, and by load, as the policy asks.")
 	}
 	return condition(kind, metav1.ConditionTrue, reasonReady, "Requests are routed by what the workers hold, and by load.")
 }

@@ -205,11 +205,11 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "events off", change: func(s *scene) { s.obs.Events = EventState{Disabled: true} },
-			kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", ready: "LoadOnly", up: yes,
+			kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", ready: "Approximate", up: yes,
 		},
 		{
 			name: "events off, no prefixes", change: func(s *scene) { s.obs.Events = EventState{Disabled: true} },
-			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "EventsDisabled", ready: "LoadOnly", up: yes,
+			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "EventsDisabled", ready: "Approximate", up: yes,
 		},
 		{
 			name: "events off does not hide what is missing", change: func(s *scene) {
@@ -359,6 +359,13 @@ func TestConditions(t *testing.T) {
 			}, kind: v1alpha1.ConditionPrefixAware, status: no, reason: "OverlapIgnored", says: []string{"cost.overlapScoreCredit"}, ready: "LoadOnly", up: yes,
 		},
 		{
+			name: "a condition without effect", change: func(s *scene) {
+				s.policy.Spec.Disaggregation.Condition, s.policy.Spec.Handoff.Preset = v1alpha1.ConditionShortPrompt, v1alpha1.HandoffDynamo
+			}, kind: v1alpha1.ConditionAccepted, status: yes, reason: "Accepted",
+			says:  []string{"The policy is in use. disaggregation.condition: ShortPrompt has no effect", "no aggregated worker"},
+			ready: "Ready", up: yes,
+		},
+		{
 			name: "overlap counts for a class", change: func(s *scene) {
 				s.policy.Spec.Cost = v1alpha1.CostSpec{
 					Model: v1alpha1.ModelDynamo, OverlapScoreCredit: new(float64),
@@ -376,7 +383,7 @@ func TestConditions(t *testing.T) {
 			name: "approximate", change: func(s *scene) {
 				s.policy.Spec.Cost.UseKVEvents = new(false)
 				s.obs.Events = EventState{Disabled: true}
-			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", says: []string{"cost.useKVEvents"}, ready: "LoadOnly", up: yes,
+			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", says: []string{"cost.useKVEvents"}, ready: "Approximate", up: yes,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -501,6 +508,36 @@ func TestSentence(t *testing.T) {
 	} {
 		if got := sentence(text); got != want {
 			t.Errorf("sentence(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A condition has an effect where the handoff takes a decode worker alone, and where
+// aggregated workers take what is not split.
+func TestConditionsOfSplitsInVain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*scene)
+		vain   bool
+	}{
+		"no condition":    {func(s *scene) { s.policy.Spec.Disaggregation.Condition = v1alpha1.ConditionNever }, false},
+		"both are needed": {func(*scene) {}, true},
+		"one is enough":   {func(s *scene) { s.policy.Spec.Disaggregation.NeedsPair = v1alpha1.PairNever }, false},
+		"another handoff": {func(s *scene) { s.policy.Spec.Handoff.Preset = v1alpha1.HandoffDefault }, false},
+		"always needed": {func(s *scene) {
+			s.policy.Spec.Handoff.Preset, s.policy.Spec.Disaggregation.NeedsPair = "", v1alpha1.PairAlways
+		}, true},
+		"always split":      {func(s *scene) { s.policy.Spec.Disaggregation.Mode = v1alpha1.DisaggregationRequired }, false},
+		"aggregated, too":   {func(s *scene) { s.view.Snapshot = poolOf(t, 2, 3, 1) }, false},
+		"nobody to prefill": {func(s *scene) { s.view.Snapshot = poolOf(t, 0, 3, 0) }, false},
+		"no pool":           {func(s *scene) { s.view.Snapshot = nil }, false},
+		"not in use":        {func(s *scene) { s.policy.Accepted = no }, false},
+	} {
+		s := calm(t)
+		s.policy.Spec.Disaggregation.Condition, s.policy.Spec.Handoff.Preset = v1alpha1.ConditionEither, v1alpha1.HandoffDynamo
+		tc.change(s)
+		c := meta.FindStatusCondition(s.conditions(), v1alpha1.ConditionAccepted)
+		if got := strings.Contains(c.Message, "has no effect"); got != tc.vain {
+			t.Errorf("%s: %q", name, c.Message)
 		}
 	}
 }
