@@ -76,6 +76,8 @@ func hears(spec *v1alpha1.RoutingPolicySpec) bool {
 }
 
 func (e *events) run(ctx context.Context) error {
+	e.engines.Feed(e.app.load)
+	defer e.engines.Unfeed()
 	if e.plane == nil {
 		<-ctx.Done()
 		return nil

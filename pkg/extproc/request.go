@@ -194,6 +194,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 		s.metrics.askedWith(w.prompt.Source)
 	}
 	if err == nil {
+		s.name(r, h, &st.decision)
 		st.announced = s.announce(r, h, &w.req, &st.decision, adapter)
 	}
 	return err

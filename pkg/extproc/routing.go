@@ -54,8 +54,9 @@ func (r *Routing) Validate() error {
 type routing struct {
 	Routing
 
-	strip map[string]bool // headers no client may send
-	room  *room           // nil: no request waits
+	strip        map[string]bool // headers no client may send
+	namesRequest bool            // the handoff tells workers the id of the request
+	room         *room           // nil: no request waits
 	// users counts the requests that need it, and one for being the current one.
 	// At 0 it is over, and never comes back.
 	users atomic.Int64
@@ -65,7 +66,7 @@ func newRouting(r Routing) (*routing, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	next := &routing{Routing: r, strip: routingHeaders(r.Handoff)}
+	next := &routing{Routing: r, strip: routingHeaders(r.Handoff), namesRequest: r.Handoff.Names(RequestID)}
 	next.users.Store(1)
 	return next, nil
 }

@@ -153,7 +153,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		}
 		p.load.Unlock()
 	}
-	p.load.Arrived(now, s.busy, s.computing)
+	p.load.Arrived(now, s.computing)
 	if c.err != nil {
 		p.load.Unlock()
 		return Decision{Best: max(s.best, s.bestDecode), Total: len(req.Chains)}, c.err
@@ -163,6 +163,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 	booking := load.Booking{
 		At:            now,
 		PrefillTokens: max(0, req.Tokens-matched*p.blockSize),
+		Prompt:        req.Tokens,
 		Blocks:        s.blocks(),
 		PrefillKey:    s.worker(c.prefill).Key,
 		Prefill:       prefill.load,
