@@ -85,9 +85,16 @@ func (r *room) fell() {
 	}
 }
 
-// waits says whether somebody waits whom a request of a kind must not pass: one of
-// its kind, or one to whom the whole pool is open.
-func (r *room) waits(kind uint64) bool {
+// othersFirst says whether others come before a new request: all who wait, where it may
+// wait, too; else those of its kind, and those to whom the whole pool is open.
+func (r *room) othersFirst(priority int, s *pick.Subset) bool {
+	if r == nil || r.n.Load() == 0 {
+		return false
+	}
+	if priority >= 0 {
+		return true
+	}
+	kind := kindOf(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.queue.Waits(kind) || r.queue.Waits(anyWorker)
