@@ -57,3 +57,28 @@ func TestAdmissionConversion(t *testing.T) {
 		t.Error("a policy may ask for more than there can be")
 	}
 }
+
+// TestRequestsWaitByDefault: with a bound, a request waits for the one that is under
+// way, and a policy that lets none wait refuses it.
+func TestRequestsWaitByDefault(t *testing.T) {
+	r := start(t, noText+noEvents+"\nadmission: {activePrefillTokensThreshold: 1}\n", aggregated)
+	r.waitReady(t)
+	c := r.call(t)
+	_, body := tokens(1, 8)
+	_, other := tokens(100, 8)
+	first := c.begin(completions)
+	first.routed(body)
+	second, served := c.begin(completions), make(chan map[string]string, 1)
+	go func() { served <- second.routed(other) }()
+	r.waitMetric(t, "warmpath_queue_requests", 1)
+	first.finish()
+	if set := <-served; set["x-gateway-destination-endpoint"] != "10.0.3.1:8000" {
+		t.Errorf("routed: %v", set)
+	}
+	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.Admission.Queue.MaxWait = &v1alpha1.Duration{} })
+	if set := r.ask(t, completions, body); set != nil {
+		t.Errorf("routed to a busy worker: %v", set)
+	}
+	r.waitMetric(t, `warmpath_queue_results_total{result="not_queued"}`, 1)
+	second.finish()
+}
