@@ -70,14 +70,19 @@ func (st *stream) wait(ctx context.Context, w *work, priority int) error {
 	r := st.routing.room
 	id := st.head.fairness
 	now := st.srv.cfg.Now()
+	best := 0
+	if r.Policy == admission.WSPT {
+		best = st.routing.Picker.Best(&w.req, now, &w.scratch)
+	}
+	size := func(best int) int { return w.req.Tokens - best*st.routing.Layout.Size }
 	waiter := &waiter{
 		item: admission.Item{
-			Priority: priority, Flow: id[:min(len(id), maxFairnessID)], Kind: kindOf(&w.req.Subset), Tokens: w.req.Tokens,
+			Priority: priority, Flow: id[:min(len(id), maxFairnessID)], Kind: kindOf(&w.req.Subset), Tokens: size(best),
 			Arrival: now, Deadline: now.Add(r.MaxWait),
 		},
 		attempt: func(it *admission.Item) error {
 			err := st.pick(w)
-			it.Tokens = w.req.Tokens - st.decision.Best*st.routing.Layout.Size
+			it.Tokens = size(st.decision.Best) // others may have computed some of it
 			return err
 		},
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/warmpath/warmpath/pkg/admission"
+	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
@@ -378,7 +379,7 @@ func TestPriorities(t *testing.T) {
 	r := newRig(t, aggregatedPool(), func(c *Config) { c.Objectives = map[string]int{"policy": 3, "both": 4} })
 	ask := func(headers ...string) int {
 		var h head
-		h.read(headersMsg("POST", completions, false, headers...).GetRequestHeaders().GetHeaders().GetHeaders(), nil)
+		h.read(headersMsg("POST", completions, false, headers...).GetRequestHeaders().GetHeaders().GetHeaders(), &routing{})
 		return r.server.priority(r.server.routing.Load(), &h)
 	}
 	check := func(what string, got, want int, unknown float64) {
@@ -546,5 +547,34 @@ func TestKinds(t *testing.T) {
 	}
 	if a, b := kindOf(subset()), kindOf(subset("10.0.0.2")); a == b || a == anyWorker {
 		t.Errorf("kinds %d and %d of two subsets", a, b)
+	}
+}
+
+// TestShortestFirst: what counts is what has to be computed, not how long the prompt
+// is.
+func TestShortestFirst(t *testing.T) {
+	l := startRig(t, aggregatedPool(), withQueue(10), func(c *Config) { c.Queueing.Policy = admission.WSPT })
+	onePrompt(l.rig)
+	held := count(500_000, 16)
+	l.hold(t, aggregatedPool()[0].Key, held[:12], block.NewSeed("", ""))
+	first := l.ask(t)
+	first.wantRouted()
+	var waiting []*envoy
+	for i, prompt := range []string{
+		tokenBody(count(600_000, 16), ""), // 16 to compute
+		tokenBody(count(700_000, 8), ""),  // 8
+		tokenBody(held, ""),               // 4
+	} {
+		e := l.open(t)
+		e.send(duplexModes.first(headersMsg("POST", completions, false)))
+		e.send(bodyMsg(prompt, true))
+		l.inLine(t, i+1)
+		waiting = append(waiting, e)
+	}
+	first.answer()
+	for _, i := range []int{2, 1, 0} {
+		waiting[i].wantRouted()
+		l.inLine(t, i)
+		waiting[i].answer()
 	}
 }
