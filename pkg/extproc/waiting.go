@@ -48,6 +48,7 @@ type room struct {
 	Queueing
 	metrics *queueMetrics
 	now     func() time.Time
+	again   time.Duration // lookAgain
 
 	n     atomic.Int64  // requests that wait
 	wake  chan struct{} // holds one: load fell, or somebody came
@@ -59,7 +60,7 @@ type room struct {
 
 func newRoom(q Queueing, m *queueMetrics, now func() time.Time) *room {
 	return &room{
-		Queueing: q, metrics: m, now: now, wake: make(chan struct{}, 1), baton: make(chan struct{}, 1),
+		Queueing: q, metrics: m, now: now, again: lookAgain, wake: make(chan struct{}, 1), baton: make(chan struct{}, 1),
 		queue: admission.New(q.Policy, q.MaxRequests),
 	}
 }
@@ -121,7 +122,7 @@ func (r *room) wait(ctx context.Context, w *waiter) error {
 			return r.leave(w, errExpired)
 		case baton <- struct{}{}:
 			defer r.pass()
-			tick := time.NewTicker(lookAgain)
+			tick := time.NewTicker(r.again)
 			defer tick.Stop()
 			baton, wake, again = nil, r.wake, tick.C
 		case <-wake:

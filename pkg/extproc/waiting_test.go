@@ -326,6 +326,28 @@ func TestNoneIsPassed(t *testing.T) {
 	second.wantRouted()
 }
 
+// TestNewOnesComeLast: a new request does not take what has become free while others
+// wait and have not looked yet.
+func TestNewOnesComeLast(t *testing.T) {
+	l := startRig(t, aggregatedPool(), withQueue(10))
+	onePrompt(l.rig)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { // one that has not seen that the worker is idle
+		w := &waiter{attempt: func(*admission.Item) error { return pick.ErrBusy }}
+		left <- l.room().wait(ctx, w)
+	}()
+	l.inLine(t, 1)
+	e := l.ask(t)
+	l.inLine(t, 2)
+	checkDropped(t, l.ask(t, "x-llm-d-inference-objective", "batch").next(), "shed", "rejected-saturated")
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("it left with %v", err)
+	}
+	e.wantRouted()
+}
+
 // TestWorkersLeaveMeanwhile: who waits learns that there is nobody to wait for.
 func TestWorkersLeaveMeanwhile(t *testing.T) {
 	l := startRig(t, aggregatedPool(), withQueue(10))
@@ -460,33 +482,76 @@ func TestRoomConcurrently(t *testing.T) {
 	}
 }
 
-// TestNoWakeUpIsLost: with no clock to look again, every slot that becomes free is
-// used as long as somebody waits.
-func TestNoWakeUpIsLost(t *testing.T) {
-	s := &slots{most: 1}
+// blindRoom is one that only looks for room when it is told to.
+func blindRoom() *room {
 	r := newRoom(Queueing{MaxWait: 10 * deadline, MaxRequests: 1000}, newQueueMetrics(prometheus.NewRegistry()), time.Now)
-	const n = 200
-	served := make(chan struct{}, n)
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			w := &waiter{attempt: s.take, item: admission.Item{Deadline: time.Now().Add(deadline)}}
-			if err := r.wait(t.Context(), w); err != nil {
-				t.Error(err)
+	r.again = time.Hour
+	return r
+}
+
+// TestNoWakeUpIsLost: every slot that becomes free is used as long as somebody waits,
+// one by one, and several at once.
+func TestNoWakeUpIsLost(t *testing.T) {
+	for _, at := range []int{1, 2, 50} {
+		s := &slots{most: 1}
+		r := blindRoom()
+		const n = 200
+		served := make(chan struct{}, n)
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				w := &waiter{attempt: s.take, item: admission.Item{Deadline: time.Now().Add(deadline)}}
+				if err := r.wait(t.Context(), w); err != nil {
+					t.Error(err)
+				}
+				served <- struct{}{}
+			})
+		}
+		for range n / at {
+			s.free.Add(int64(at))
+			r.fell()
+			for range at {
+				wait(t, served, "a slot is used")
 			}
-			served <- struct{}{}
+		}
+		wg.Wait()
+	}
+}
+
+// TestLeavesOnTrial: a client that goes away while somebody else picks a worker for it
+// is gone when there is none; what it has got is its own to give back.
+func TestLeavesOnTrial(t *testing.T) {
+	for _, tc := range []struct{ outcome, want error }{{pick.ErrBusy, context.Canceled}, {nil, nil}, {pick.ErrNoWorkers, pick.ErrNoWorkers}} {
+		r := blindRoom()
+		holder, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			left <- r.wait(holder, &waiter{attempt: func(*admission.Item) error { return pick.ErrBusy }})
+		}()
+		eventually(t, "it looks for all", func() bool { return len(r.baton) == 1 })
+		client, hangUp := context.WithCancel(t.Context())
+		tried, open, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		w := &waiter{item: admission.Item{Kind: 1}, attempt: func(*admission.Item) error {
+			close(tried)
+			<-open
+			return tc.outcome
+		}}
+		go func() { result <- r.wait(client, w) }()
+		wait(t, tried, "it is on trial")
+		hangUp()
+		eventually(t, "it wants to leave", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return w.leaving != nil
 		})
-	}
-	begin := time.Now()
-	for range n {
-		s.free.Add(1)
-		r.fell()
-		wait(t, served, "a slot is used")
-	}
-	wg.Wait()
-	// Were wake-ups lost, most slots would be found by the clock only.
-	if took := time.Since(begin); took > n*lookAgain/4 {
-		t.Errorf("%d slots were used within %v", n, took)
+		close(open)
+		if got := <-result; !errors.Is(got, tc.want) {
+			t.Errorf("outcome %v: it leaves with %v, want %v", tc.outcome, got, tc.want)
+		}
+		leave()
+		if err := <-left; !errors.Is(err, context.Canceled) || r.n.Load() != 0 || r.queue.Len() != 0 {
+			t.Errorf("the other one leaves with %v; %d wait, %d in line", err, r.n.Load(), r.queue.Len())
+		}
 	}
 }
 
