@@ -342,7 +342,7 @@ func TestNewOnesComeLast(t *testing.T) {
 	l.inLine(t, 2)
 	checkDropped(t, l.ask(t, "x-llm-d-inference-objective", "batch").next(), "shed", "rejected-saturated")
 	cancel()
-	if err := <-left; !errors.Is(err, context.Canceled) {
+	if err := receive(t, left, "it leaves"); !errors.Is(err, context.Canceled) {
 		t.Errorf("it left with %v", err)
 	}
 	e.wantRouted()
@@ -421,6 +421,17 @@ func TestPriorities(t *testing.T) {
 	check("two headers", ask("x-gateway-inference-objective", "cluster", "x-llm-d-inference-objective", "policy"), 3, 1)
 	r.server.SetObjectives(nil)
 	check("gone", ask("x-gateway-inference-objective", "cluster"), 0, 2)
+}
+
+func receive(t *testing.T, c <-chan error, what string) error {
+	t.Helper()
+	select {
+	case err := <-c:
+		return err
+	case <-time.After(deadline):
+		t.Fatalf("waited in vain: %s", what)
+		return nil
+	}
 }
 
 // slots is something that some number of requests can have.
@@ -545,11 +556,11 @@ func TestLeavesOnTrial(t *testing.T) {
 			return w.leaving != nil
 		})
 		close(open)
-		if got := <-result; !errors.Is(got, tc.want) {
+		if got := receive(t, result, "it leaves"); !errors.Is(got, tc.want) {
 			t.Errorf("outcome %v: it leaves with %v, want %v", tc.outcome, got, tc.want)
 		}
 		leave()
-		if err := <-left; !errors.Is(err, context.Canceled) || r.n.Load() != 0 || r.queue.Len() != 0 {
+		if err := receive(t, left, "the other one leaves"); !errors.Is(err, context.Canceled) || r.n.Load() != 0 || r.queue.Len() != 0 {
 			t.Errorf("the other one leaves with %v; %d wait, %d in line", err, r.n.Load(), r.queue.Len())
 		}
 	}
