@@ -6,20 +6,22 @@ import (
 	"time"
 )
 
+// Bounds of an AdmissionSpec.
 const (
+	MaxQueueRequests     = 100_000 // that wait
+	MaxFallbackEndpoints = 4
+
 	maxQueueWait     = 5 * time.Minute
-	maxQueueRequests = 100_000
 	maxObjectives    = 256
 	maxObjectiveName = 253
-	maxFallback      = 4
 )
 
 func (q *QueueSpec) check(p *problems, path string) {
 	if q.MaxWait != nil {
 		checkDuration(p, path+".maxWait", *q.MaxWait, 0, maxQueueWait)
 	}
-	if q.MaxRequests < 1 || q.MaxRequests > maxQueueRequests {
-		p.add(path+".maxRequests", "must be 1 to %d, not %d; to let no request wait set maxWait to 0s", maxQueueRequests, q.MaxRequests)
+	if q.MaxRequests < 1 || q.MaxRequests > MaxQueueRequests {
+		p.add(path+".maxRequests", "must be 1 to %d, not %d; to let no request wait set maxWait to 0s", MaxQueueRequests, q.MaxRequests)
 	}
 	checkEnum(p, path+".policy", q.Policy, QueueFCFS, QueueWSPT)
 }
@@ -48,7 +50,7 @@ func checkObjectives(p *problems, path string, list []ObjectiveSpec) {
 }
 
 func checkFallback(p *problems, path string, n int) {
-	if n < 0 || n > maxFallback {
-		p.add(path, "must be 0 to %d, not %d", maxFallback, n)
+	if n < 0 || n > MaxFallbackEndpoints {
+		p.add(path, "must be 0 to %d, not %d", MaxFallbackEndpoints, n)
 	}
 }

@@ -48,15 +48,9 @@ func (st *stream) place(ctx context.Context, w *work) error {
 	if w.req.PromptLess { // costs next to nothing
 		return st.pick(w)
 	}
-	priority, kind := s.priority(r, &st.head), kindOf(&w.req.Subset)
-	var err error
-	waiting := r.room != nil && r.room.n.Load() > 0
-	switch {
-	case waiting && priority < 0 && r.room.waits(kind):
-		err = pick.ErrBusy
-	case waiting && priority >= 0:
-		err = pick.ErrBusy
-	default:
+	priority := s.priority(r, &st.head)
+	err := pick.ErrBusy
+	if !r.room.othersFirst(priority, &w.req.Subset) {
 		err = st.pick(w)
 	}
 	if !errors.Is(err, pick.ErrBusy) {
@@ -66,24 +60,29 @@ func (st *stream) place(ctx context.Context, w *work) error {
 	case priority < 0:
 		err = errShed
 	case r.room != nil:
-		err = st.wait(ctx, w, priority, kind)
+		err = st.wait(ctx, w, priority)
 	}
 	s.metrics.queue.left(err)
 	return err
 }
 
-func (st *stream) wait(ctx context.Context, w *work, priority int, kind uint64) error {
+func (st *stream) wait(ctx context.Context, w *work, priority int) error {
 	r := st.routing.room
 	id := st.head.fairness
 	now := st.srv.cfg.Now()
+	best := 0
+	if r.Policy == admission.WSPT {
+		best = st.routing.Picker.Best(&w.req, now, &w.scratch)
+	}
+	size := func(best int) int { return w.req.Tokens - best*st.routing.Layout.Size }
 	waiter := &waiter{
 		item: admission.Item{
-			Priority: priority, Flow: id[:min(len(id), maxFairnessID)], Kind: kind, Tokens: w.req.Tokens,
+			Priority: priority, Flow: id[:min(len(id), maxFairnessID)], Kind: kindOf(&w.req.Subset), Tokens: size(best),
 			Arrival: now, Deadline: now.Add(r.MaxWait),
 		},
 		attempt: func(it *admission.Item) error {
 			err := st.pick(w)
-			it.Tokens = w.req.Tokens - st.decision.Best*st.routing.Layout.Size
+			it.Tokens = size(st.decision.Best) // others may have computed some of it
 			return err
 		},
 	}

@@ -122,14 +122,18 @@ func TestOtherEndsAreAnnouncedOnce(t *testing.T) {
 		broken string
 		want   [][]string
 	}{
-		"the client left meanwhile":     {&failing{memory: newMemory(gone, post())}, "", unanswered},
-		"the decision cannot be sent":   {&failing{memory: newMemory(t.Context(), post()), sendErr: errors.New("broken")}, "", unanswered},
-		"the stream breaks":             {&failing{memory: newMemory(t.Context(), post(), output()), err: errors.New("broken")}, "", answered},
-		"the end comes twice":           {&failing{memory: newMemory(t.Context(), post(), output(), answerBodyMsg("", true), answerBodyMsg("", true))}, "", answered},
-		"a panic while it is placed":    {&failing{memory: newMemory(t.Context(), post())}, "placed", [][]string{nil}},
-		"a panic at the first output":   {&failing{memory: newMemory(t.Context(), post(), output())}, "prefill done", answered},
-		"a panic at the end of it":      {&failing{memory: newMemory(t.Context(), post(), output())}, "finished", answered},
-		"output of nothing":             {&failing{memory: newMemory(t.Context(), post(), answerBodyMsg("", true))}, "", unanswered},
+		"the client left meanwhile":   {&failing{memory: newMemory(gone, post())}, "", unanswered},
+		"the decision cannot be sent": {&failing{memory: newMemory(t.Context(), post()), sendErr: errors.New("broken")}, "", unanswered},
+		"the stream breaks":           {&failing{memory: newMemory(t.Context(), post(), output()), err: errors.New("broken")}, "", answered},
+		"the end comes twice":         {&failing{memory: newMemory(t.Context(), post(), output(), answerBodyMsg("", true), answerBodyMsg("", true))}, "", answered},
+		"a panic while it is placed":  {&failing{memory: newMemory(t.Context(), post())}, "placed", [][]string{nil}},
+		"a panic at the first output": {&failing{memory: newMemory(t.Context(), post(), output())}, "prefill done", answered},
+		"a panic at the end of it":    {&failing{memory: newMemory(t.Context(), post(), output())}, "finished", answered},
+		"output of nothing":           {&failing{memory: newMemory(t.Context(), post(), answerBodyMsg("", true))}, "", unanswered},
+		"the worker fails":            {&failing{memory: newMemory(t.Context(), post(), answerHeadersMsg("503", false), output())}, "", unanswered},
+		// One of the two is not the picked one.
+		"another one serves": {&failing{memory: newMemory(t.Context(), post(), withServed(answerHeadersMsg("200", false), "10.0.2.1:8000"),
+			withServed(answerHeadersMsg("200", false), "10.0.2.2:8000"), output())}, "", unanswered},
 		"a request in the middle of it": {&failing{memory: newMemory(t.Context(), post(), output(), post())}, "", answered},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -146,12 +146,14 @@ func workerAt(pool *fleet.Snapshot, e netip.AddrPort) (fleet.Key, bool) {
 	return fleet.Key{}, false
 }
 
-// move books the request on another worker than the picked one.
+// move books the request on another worker than the picked one. To others it is over:
+// what they were told is wrong, and its blocks are not known any more.
 func (st *stream) move(to fleet.Key) {
 	if r := st.decision.Reservation; r != nil {
 		st.decision.Reservation = r.Moved(to)
 		st.srv.loadFell()
 	}
+	st.unannounce()
 }
 
 // unbook takes the request off its workers. It may be called more than once.
@@ -159,5 +161,14 @@ func (st *stream) unbook() {
 	if r := st.decision.Reservation; r != nil {
 		r.Release()
 		st.srv.loadFell()
+	}
+	st.unannounce()
+}
+
+// unannounce tells others, once, that the request is over.
+func (st *stream) unannounce() {
+	if a := st.announced; a != nil {
+		st.announced = nil
+		a.Finished()
 	}
 }

@@ -286,9 +286,6 @@ func (st *stream) refuse(err error) error {
 
 func (st *stream) release() {
 	st.unbook()
-	if st.announced != nil {
-		st.announced.Finished()
-	}
 	st.leave()
 	st.body.free()
 }

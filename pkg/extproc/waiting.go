@@ -48,6 +48,7 @@ type room struct {
 	Queueing
 	metrics *queueMetrics
 	now     func() time.Time
+	again   time.Duration // lookAgain
 
 	n     atomic.Int64  // requests that wait
 	wake  chan struct{} // holds one: load fell, or somebody came
@@ -59,7 +60,7 @@ type room struct {
 
 func newRoom(q Queueing, m *queueMetrics, now func() time.Time) *room {
 	return &room{
-		Queueing: q, metrics: m, now: now, wake: make(chan struct{}, 1), baton: make(chan struct{}, 1),
+		Queueing: q, metrics: m, now: now, again: lookAgain, wake: make(chan struct{}, 1), baton: make(chan struct{}, 1),
 		queue: admission.New(q.Policy, q.MaxRequests),
 	}
 }
@@ -85,9 +86,16 @@ func (r *room) fell() {
 	}
 }
 
-// waits says whether somebody waits whom a request of a kind must not pass: one of
-// its kind, or one to whom the whole pool is open.
-func (r *room) waits(kind uint64) bool {
+// othersFirst says whether others come before a new request: all who wait, where it may
+// wait, too; else those of its kind, and those to whom the whole pool is open.
+func (r *room) othersFirst(priority int, s *pick.Subset) bool {
+	if r == nil || r.n.Load() == 0 {
+		return false
+	}
+	if priority >= 0 {
+		return true
+	}
+	kind := kindOf(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.queue.Waits(kind) || r.queue.Waits(anyWorker)
@@ -114,7 +122,7 @@ func (r *room) wait(ctx context.Context, w *waiter) error {
 			return r.leave(w, errExpired)
 		case baton <- struct{}{}:
 			defer r.pass()
-			tick := time.NewTicker(lookAgain)
+			tick := time.NewTicker(r.again)
 			defer tick.Stop()
 			baton, wake, again = nil, r.wake, tick.C
 		case <-wake:

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/warmpath/warmpath/pkg/admission"
+	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
@@ -109,9 +110,9 @@ func TestWaitsForRoom(t *testing.T) {
 			onePrompt(l.rig)
 			first := l.ask(t)
 			first.wantRouted()
-			second, third := l.ask(t), (*envoy)(nil)
+			second := l.ask(t)
 			l.inLine(t, 1)
-			third = l.ask(t)
+			third := l.ask(t)
 			l.inLine(t, 2)
 			free(first)
 			second.wantRouted()
@@ -325,6 +326,28 @@ func TestNoneIsPassed(t *testing.T) {
 	second.wantRouted()
 }
 
+// TestNewOnesComeLast: a new request does not take what has become free while others
+// wait and have not looked yet.
+func TestNewOnesComeLast(t *testing.T) {
+	l := startRig(t, aggregatedPool(), withQueue(10))
+	onePrompt(l.rig)
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { // one that has not seen that the worker is idle
+		w := &waiter{attempt: func(*admission.Item) error { return pick.ErrBusy }}
+		left <- l.room().wait(ctx, w)
+	}()
+	l.inLine(t, 1)
+	e := l.ask(t)
+	l.inLine(t, 2)
+	checkDropped(t, l.ask(t, "x-llm-d-inference-objective", "batch").next(), "shed", "rejected-saturated")
+	cancel()
+	if err := receive(t, left, "it leaves"); !errors.Is(err, context.Canceled) {
+		t.Errorf("it left with %v", err)
+	}
+	e.wantRouted()
+}
+
 // TestWorkersLeaveMeanwhile: who waits learns that there is nobody to wait for.
 func TestWorkersLeaveMeanwhile(t *testing.T) {
 	l := startRig(t, aggregatedPool(), withQueue(10))
@@ -400,6 +423,17 @@ func TestPriorities(t *testing.T) {
 	check("gone", ask("x-gateway-inference-objective", "cluster"), 0, 2)
 }
 
+func receive(t *testing.T, c <-chan error, what string) error {
+	t.Helper()
+	select {
+	case err := <-c:
+		return err
+	case <-time.After(deadline):
+		t.Fatalf("waited in vain: %s", what)
+		return nil
+	}
+}
+
 // slots is something that some number of requests can have.
 type slots struct {
 	free, taken atomic.Int64
@@ -459,33 +493,76 @@ func TestRoomConcurrently(t *testing.T) {
 	}
 }
 
-// TestNoWakeUpIsLost: with no clock to look again, every slot that becomes free is
-// used as long as somebody waits.
-func TestNoWakeUpIsLost(t *testing.T) {
-	s := &slots{most: 1}
+// blindRoom is one that only looks for room when it is told to.
+func blindRoom() *room {
 	r := newRoom(Queueing{MaxWait: 10 * deadline, MaxRequests: 1000}, newQueueMetrics(prometheus.NewRegistry()), time.Now)
-	const n = 200
-	served := make(chan struct{}, n)
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			w := &waiter{attempt: s.take, item: admission.Item{Deadline: time.Now().Add(deadline)}}
-			if err := r.wait(t.Context(), w); err != nil {
-				t.Error(err)
+	r.again = time.Hour
+	return r
+}
+
+// TestNoWakeUpIsLost: every slot that becomes free is used as long as somebody waits,
+// one by one, and several at once.
+func TestNoWakeUpIsLost(t *testing.T) {
+	for _, at := range []int{1, 2, 50} {
+		s := &slots{most: 1}
+		r := blindRoom()
+		const n = 200
+		served := make(chan struct{}, n)
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				w := &waiter{attempt: s.take, item: admission.Item{Deadline: time.Now().Add(deadline)}}
+				if err := r.wait(t.Context(), w); err != nil {
+					t.Error(err)
+				}
+				served <- struct{}{}
+			})
+		}
+		for range n / at {
+			s.free.Add(int64(at))
+			r.fell()
+			for range at {
+				wait(t, served, "a slot is used")
 			}
-			served <- struct{}{}
+		}
+		wg.Wait()
+	}
+}
+
+// TestLeavesOnTrial: a client that goes away while somebody else picks a worker for it
+// is gone when there is none; what it has got is its own to give back.
+func TestLeavesOnTrial(t *testing.T) {
+	for _, tc := range []struct{ outcome, want error }{{pick.ErrBusy, context.Canceled}, {nil, nil}, {pick.ErrNoWorkers, pick.ErrNoWorkers}} {
+		r := blindRoom()
+		holder, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			left <- r.wait(holder, &waiter{attempt: func(*admission.Item) error { return pick.ErrBusy }})
+		}()
+		eventually(t, "it looks for all", func() bool { return len(r.baton) == 1 })
+		client, hangUp := context.WithCancel(t.Context())
+		tried, open, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		w := &waiter{item: admission.Item{Kind: 1}, attempt: func(*admission.Item) error {
+			close(tried)
+			<-open
+			return tc.outcome
+		}}
+		go func() { result <- r.wait(client, w) }()
+		wait(t, tried, "it is on trial")
+		hangUp()
+		eventually(t, "it wants to leave", func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return w.leaving != nil
 		})
-	}
-	begin := time.Now()
-	for range n {
-		s.free.Add(1)
-		r.fell()
-		wait(t, served, "a slot is used")
-	}
-	wg.Wait()
-	// Were wake-ups lost, most slots would be found by the clock only.
-	if took := time.Since(begin); took > n*lookAgain/4 {
-		t.Errorf("%d slots were used within %v", n, took)
+		close(open)
+		if got := receive(t, result, "it leaves"); !errors.Is(got, tc.want) {
+			t.Errorf("outcome %v: it leaves with %v, want %v", tc.outcome, got, tc.want)
+		}
+		leave()
+		if err := receive(t, left, "the other one leaves"); !errors.Is(err, context.Canceled) || r.n.Load() != 0 || r.queue.Len() != 0 {
+			t.Errorf("the other one leaves with %v; %d wait, %d in line", err, r.n.Load(), r.queue.Len())
+		}
 	}
 }
 
@@ -546,5 +623,34 @@ func TestKinds(t *testing.T) {
 	}
 	if a, b := kindOf(subset()), kindOf(subset("10.0.0.2")); a == b || a == anyWorker {
 		t.Errorf("kinds %d and %d of two subsets", a, b)
+	}
+}
+
+// TestShortestFirst: what counts is what has to be computed, not how long the prompt
+// is.
+func TestShortestFirst(t *testing.T) {
+	l := startRig(t, aggregatedPool(), withQueue(10), func(c *Config) { c.Queueing.Policy = admission.WSPT })
+	onePrompt(l.rig)
+	held := count(500_000, 16)
+	l.hold(t, aggregatedPool()[0].Key, held[:12], block.NewSeed("", ""))
+	first := l.ask(t)
+	first.wantRouted()
+	var waiting []*envoy
+	for i, prompt := range []string{
+		tokenBody(count(600_000, 16), ""), // 16 to compute
+		tokenBody(count(700_000, 8), ""),  // 8
+		tokenBody(held, ""),               // 4
+	} {
+		e := l.open(t)
+		e.send(duplexModes.first(headersMsg("POST", completions, false)))
+		e.send(bodyMsg(prompt, true))
+		l.inLine(t, i+1)
+		waiting = append(waiting, e)
+	}
+	first.answer()
+	for _, i := range []int{2, 1, 0} {
+		waiting[i].wantRouted()
+		l.inLine(t, i)
+		waiting[i].answer()
 	}
 }
