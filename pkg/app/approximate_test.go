@@ -34,7 +34,7 @@ func TestApproximate(t *testing.T) {
 	if n := r.metric(t, remembered); n != 3 {
 		t.Errorf("%v blocks are remembered under another policy, want 3", n)
 	}
-	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.Cost.OverlapScoreCredit = new(0.0) })
+	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.Cost = loadOnly() })
 	r.eventually(t, "by load alone, the other worker gets it, too", func() bool { return alone() != first })
 	if n := r.metric(t, remembered); n != 0 {
 		t.Errorf("%v blocks are remembered where they do not count", n)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/index"
-	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 // approximateTTL is how long decisions are remembered where no events tell what
@@ -18,20 +17,17 @@ const approximateTTL = 120 * time.Second
 func guessTTL(spec *v1alpha1.RoutingPolicySpec) (ttl time.Duration, alone bool) {
 	alone = !hears(spec)
 	switch {
-	case loadOnly(spec):
+	case spec.Cost.LoadOnly():
 		return 0, alone
 	case alone:
+		if t := spec.Cost.RouterTTL; t != nil {
+			return t.Duration, true
+		}
 		return approximateTTL, true
 	case spec.EventPlane.SpeculationTTL == nil:
 		return 0, false
 	}
 	return spec.EventPlane.SpeculationTTL.Duration, false
-}
-
-// loadOnly says whether a policy looks at nothing but load.
-func loadOnly(spec *v1alpha1.RoutingPolicySpec) bool {
-	o := pickOptions(spec)
-	return o.Model == pick.Dynamo && o.Dynamo.OverlapScoreCredit == 0
 }
 
 // newGuesses returns the memory of decisions for a spec.

@@ -40,9 +40,10 @@ const maxMediaTokens = 4096
 
 // head is what the request headers say.
 type head struct {
-	kind   prompt.Kind
-	post   bool // only a POST carries a prompt
-	tenant string
+	kind           prompt.Kind
+	post           bool // only a POST carries a prompt
+	tenant         string
+	class, session string
 
 	objective string // the name of an InferenceObjective
 	fairness  string // whose turn it is, where requests wait
@@ -54,7 +55,7 @@ type head struct {
 	requestID string // empty until somebody asks for it
 }
 
-func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
+func (h *head) read(headers []*corev3.HeaderValue, r *routing) {
 	*h = head{length: -1, strip: h.strip[:0]}
 	method, path, oldObjective, oldFairness := "", "", "", ""
 	for _, header := range headers {
@@ -80,14 +81,29 @@ func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 				h.length = n
 			}
 		default:
-			if strip[name] {
+			if r.strip[name] {
 				h.strip = append(h.strip, name)
 			}
+			h.readOwn(name, header, r)
 		}
 	}
 	h.objective, h.fairness = cmp.Or(h.objective, oldObjective), cmp.Or(h.fairness, oldFairness)
 	if h.post = method == "POST"; h.post {
 		h.kind = prompt.KindOf(path)
+	}
+}
+
+// readOwn reads the headers that the policy names. They are the client's own words,
+// and go on to the worker as they are.
+func (h *head) readOwn(name string, header *corev3.HeaderValue, r *routing) {
+	if name == "" {
+		return // no name is that of no header
+	}
+	if name == r.ClassHeader {
+		h.class = headerValue(header)
+	}
+	if name == r.SessionHeader {
+		h.session = headerValue(header)
 	}
 }
 
@@ -167,7 +183,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	s, h, r := st.srv, &st.head, st.routing
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post}
+	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
 	adapter, prompted, source := "", false, Unknown
 	if h.kind != prompt.Other && body != nil {
 		w.body.Decode = r.DecodeTexts

@@ -20,9 +20,12 @@ type Routing struct {
 	IgnoreSalt  bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
 	TextBlocks  bool            // prompts without token ids are matched by their text: the picker remembers that
 	Handoff     Handoff         // nil: no handoff headers
-	Announcer   Announcer       // nil: other routers are told nothing
-	Queueing    Queueing        // of requests that find all workers busy
-	Fallback    int             // endpoints to name after the picked one, at most MaxFallback
+	// ClassHeader and SessionHeader are the request headers, in lower case, that name
+	// the class and the session of a request; empty: none does.
+	ClassHeader, SessionHeader string
+	Announcer                  Announcer // nil: other routers are told nothing
+	Queueing                   Queueing  // of requests that find all workers busy
+	Fallback                   int       // endpoints to name after the picked one, at most MaxFallback
 
 	// Objectives are priorities by the names of objectives, of the policy. They come
 	// before those of [Server.SetObjectives].

@@ -139,7 +139,7 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 		return status.Error(codes.FailedPrecondition, "request headers came twice")
 	}
 	st.routing = st.srv.acquire()
-	st.head.read(m.GetHeaders().GetHeaders(), st.routing.strip)
+	st.head.read(m.GetHeaders().GetHeaders(), st.routing)
 	st.phase = readingBody
 	empty := m.GetEndOfStream()
 	readable := st.duplex == fullDuplex || st.duplex == buffered

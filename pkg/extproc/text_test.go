@@ -28,7 +28,7 @@ func (r *rig) asked(t fataler, path, body string, headers ...string) (req pick.R
 	t.Helper()
 	var h head
 	routing, w := r.server.routing.Load(), &work{}
-	h.read(headersMsg("POST", path, false, headers...).GetRequestHeaders().GetHeaders().GetHeaders(), nil)
+	h.read(headersMsg("POST", path, false, headers...).GetRequestHeaders().GetHeaders().GetHeaders(), routing)
 	if err := w.body.Scan(h.kind, []byte(body)); err != nil {
 		t.Fatal(err)
 	}

@@ -378,7 +378,7 @@ func TestPriorities(t *testing.T) {
 	r := newRig(t, aggregatedPool(), func(c *Config) { c.Objectives = map[string]int{"policy": 3, "both": 4} })
 	ask := func(headers ...string) int {
 		var h head
-		h.read(headersMsg("POST", completions, false, headers...).GetRequestHeaders().GetHeaders().GetHeaders(), nil)
+		h.read(headersMsg("POST", completions, false, headers...).GetRequestHeaders().GetHeaders().GetHeaders(), &routing{})
 		return r.server.priority(r.server.routing.Load(), &h)
 	}
 	check := func(what string, got, want int, unknown float64) {

@@ -18,6 +18,9 @@ type Config struct {
 	// File is the spec of the configuration file: in use while no policy is, and
 	// what a policy inherits from (v1alpha1.RoutingPolicySpec.Inherit).
 	File *v1alpha1.RoutingPolicySpec
+	// Environment sets what a policy leaves out (v1alpha1.RoutingPolicySpec.FillFrom);
+	// File has it already. Default: nothing.
+	Environment *v1alpha1.RoutingPolicySpec
 	// Rest says how to reach the API server. Default: Discovery.Kubeconfig, else
 	// the service account of the pod.
 	Rest *rest.Config

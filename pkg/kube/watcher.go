@@ -302,7 +302,7 @@ func (w *Watcher) complete(pool *inferencev1.InferencePool) bool {
 func (w *Watcher) build(v *View) {
 	spec := w.spec.Load()
 	r := rules{
-		roles: fleet.RoleRules(spec.Roles), identity: w.cfg.Discovery.WorkerIdentity,
+		roles: fleet.RoleRules(spec.Roles), sites: fleet.SiteRules(spec.Topology), identity: w.cfg.Discovery.WorkerIdentity,
 		activePorts: w.cfg.Discovery.ActivePortsAnnotations,
 	}
 	var p population

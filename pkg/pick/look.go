@@ -28,7 +28,7 @@ type Scratch struct {
 	required       bool // only a pair would do, and this worker does both
 
 	best, bestDecode int // blocks that need not be computed, on workers that prefill, and on decode workers
-	computing int // candidates that compute prompts
+	computing        int // candidates that compute prompts
 }
 
 // look finds the candidates of a request, and all about them that does not change
@@ -65,7 +65,7 @@ func (s *Scratch) price(p *Picker, req *Request) {
 	o := p.options.Load()
 	blocks := (req.Tokens + p.blockSize - 1) / p.blockSize
 	s.pricing = pricing{
-		Options: o, knobs: &o.Dynamo, temperature: o.Dynamo.Temperature,
+		Options: &o.Options, knobs: &o.Dynamo, temperature: o.Dynamo.Temperature,
 		blockSize: float64(p.blockSize), tokens: float64(req.Tokens), blocks: float64(blocks), rho: p.load.Rho(),
 	}
 	if o.Split.Condition == IfFaster {

@@ -120,7 +120,7 @@ type Picker struct {
 	guesses   *index.Speculation
 	load      *load.Table
 	blockSize int
-	options   atomic.Pointer[Options]
+	options   atomic.Pointer[inUse]
 	mu        sync.Mutex // orders changes of the pool
 	pool      atomic.Pointer[pool]
 }
