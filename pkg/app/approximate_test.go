@@ -13,9 +13,13 @@ func TestApproximate(t *testing.T) {
 	r := start(t, noText+noEvents, prefillA+prefillB+decodeA)
 	r.waitReady(t)
 	_, body := tokens(1, 12) // three blocks
-	first := r.ask(t, completions, body)["x-prefiller-host-port"]
+	alone := func() string { // where the prompt goes when nothing else is under way
+		r.wantIdle(t)
+		return r.ask(t, completions, body)["x-prefiller-host-port"]
+	}
+	first := alone()
 	for range 20 {
-		if next := r.ask(t, completions, body)["x-prefiller-host-port"]; next != first {
+		if next := alone(); next != first {
 			t.Fatalf("the prompt goes to %s, before to %s", next, first)
 		}
 	}
@@ -31,9 +35,7 @@ func TestApproximate(t *testing.T) {
 		t.Errorf("%v blocks are remembered under another policy, want 3", n)
 	}
 	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.Cost = loadOnly() })
-	r.eventually(t, "by load alone, the other worker gets it, too", func() bool {
-		return r.ask(t, completions, body)["x-prefiller-host-port"] != first
-	})
+	r.eventually(t, "by load alone, the other worker gets it, too", func() bool { return alone() != first })
 	if n := r.metric(t, remembered); n != 0 {
 		t.Errorf("%v blocks are remembered where they do not count", n)
 	}

@@ -154,7 +154,7 @@ func (s *Server) tokenizerFailed(err error) {
 		return
 	}
 	if !s.tokenizerBad.Swap(true) {
-		s.cfg.Log.Warn("prompts cannot be turned into token ids; requests are routed by load until this ends", "error", err)
+		s.cfg.Log.Warn("prompts cannot be turned into token ids; requests are routed without them until this ends", "error", err)
 	}
 }
 

@@ -5,7 +5,7 @@
 // every worker holds consecutively from its start. It knows nothing of
 // transports, requests or load, and does no I/O of its own. Start at
 // [Index.Apply] and [Index.Match]; [Speculation] holds what decisions expect
-// before events confirm it.
+// before events confirm it, and all that is known where there are no events.
 //
 // Rules: reference dynamo.md sections 1.4 and 2.4.
 //
@@ -29,4 +29,8 @@
 // All that grows asks a budget first (budget.go), which keeps the index within a
 // bound of bytes. Where something does not fit, the deepest blocks of the worker
 // that holds most go (evict.go), or what came is refused.
+//
+// A Speculation is a tree of runs of its own, with a time per run and worker
+// (speculation_trie.go), which goes by the order in which they expire
+// (speculation_order.go).
 package index

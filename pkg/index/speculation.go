@@ -1,6 +1,7 @@
 package index
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -87,8 +88,8 @@ func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain, from i
 	t.expire(t.nextWorker(), g.now)
 	t.walk(w, chains, from)
 	// From the end of the prompt to its head, so that the head expires last.
-	for i := len(t.path) - 1; i >= 0; i-- {
-		t.mark(t.path[i], w, g.now+g.ttl)
+	for _, run := range slices.Backward(t.path) {
+		t.mark(run, w, g.now+g.ttl)
 	}
 	t.relieve(g.maxBytes)
 	g.marks.Store(int64(t.marks))

@@ -14,13 +14,17 @@ type guessedWorker struct {
 // deeper runs come first.
 type turn struct {
 	run        *guessedRun
-	of         *guessedWorker
+	of         *guessedWorker // nil while it is not in use
 	prev, next *turn
 }
 
-// newTurn returns a turn that is in the order before another.
-func (t *trie) newTurn(run *guessedRun, w *guessedWorker, before *turn) *turn {
-	e := &turn{run: run, of: w}
+// newTurn returns a turn of a run that is in the order before another.
+func (r *guessedRun) newTurn(w *guessedWorker, before *turn) *turn {
+	e := &r.turn
+	if e.of != nil { // in use
+		e = &turn{}
+	}
+	e.run, e.of = r, w
 	e.link(before)
 	return e
 }
@@ -94,7 +98,7 @@ func (t *trie) expire(w *guessedWorker, now time.Duration) {
 // What has to go when a trie is full: a little more than needed, so that not every
 // decision has to look for the worker that has most.
 const (
-	reliefShare = 1024 // of all memory
+	reliefShare = 8192 // of all memory
 	workerShare = 8    // of the worker that has most, before another look
 )
 

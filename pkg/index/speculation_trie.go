@@ -35,6 +35,10 @@ type guessedRun struct {
 	parent *guessedRun   // what comes before; nil at the start of a prompt
 	kids   int           // runs that follow
 	marks  []guess       // who is to hold it, by slot
+
+	// Room for one mark and its turn. Most runs have no more.
+	mark [1]guess
+	turn turn
 }
 
 // guess says that a worker is to hold a run.
@@ -44,12 +48,12 @@ type guess struct {
 	turn  *turn
 }
 
-// Bytes of what a trie is made of: a chain; a run and its place in the map; a mark
-// and its turn, with the room that slices grow by.
+// Bytes of what a trie is made of: a chain; a run and its place in the map, without
+// the room for a mark; a mark and its turn.
 const (
 	chainBytes      = 8
-	guessedRunBytes = 112
-	guessBytes      = 64
+	guessedRunBytes = 104
+	guessBytes      = 56
 )
 
 // promptBytes is the least that a prompt of n blocks takes.
@@ -98,6 +102,7 @@ func (t *trie) walk(w *guessedWorker, chains []block.Chain, from int) {
 // add makes a run that follows another, or begins a prompt.
 func (t *trie) add(parent *guessedRun, chains []block.Chain) *guessedRun {
 	run := &guessedRun{chains: slices.Clone(chains), parent: parent}
+	run.marks = run.mark[:0]
 	if parent != nil {
 		parent.kids++
 	}
@@ -123,15 +128,16 @@ func (t *trie) extend(run *guessedRun, w *guessedWorker, chains []block.Chain) b
 // split cuts a run in two and returns the first, of n blocks. The old one becomes
 // the second, so that runs that follow it need not be told.
 func (t *trie) split(run *guessedRun, n int) *guessedRun {
-	head := &guessedRun{chains: slices.Clone(run.chains[:n]), parent: run.parent, kids: 1, marks: make([]guess, len(run.marks))}
+	head := &guessedRun{chains: slices.Clone(run.chains[:n]), parent: run.parent, kids: 1}
+	head.marks = slices.Grow(head.mark[:0], len(run.marks))
 	t.bytes -= int64(cap(run.chains)) * chainBytes
 	run.chains = slices.Clone(run.chains[n:]) // else the head's memory would stay
 	run.parent = head
 	t.bytes += int64(cap(run.chains)+cap(head.chains))*chainBytes + guessedRunBytes
 	t.runs[head.chains[0]], t.runs[run.chains[0]] = head, run
-	for i, m := range run.marks {
+	for _, m := range run.marks {
 		// After the other in the order of expiry: the head goes last.
-		head.marks[i] = guess{m.slot, m.until, t.newTurn(head, m.turn.of, m.turn.next)}
+		head.marks = append(head.marks, guess{m.slot, m.until, head.newTurn(m.turn.of, m.turn.next)})
 	}
 	t.bytes += int64(len(run.marks)) * guessBytes
 	t.marks += len(run.marks)
@@ -158,7 +164,7 @@ func (t *trie) mark(run *guessedRun, w *guessedWorker, until time.Duration) {
 	t.blocks += len(run.chains)
 	t.bytes += guessBytes
 	t.marks++
-	run.marks = slices.Insert(run.marks, i, guess{w.slot, until, t.newTurn(run, w, &w.order)})
+	run.marks = slices.Insert(run.marks, i, guess{w.slot, until, run.newTurn(w, &w.order)})
 }
 
 // find returns the place of a worker's mark.
@@ -174,6 +180,7 @@ func (t *trie) drop(e *turn) {
 	if i, found := run.find(e.of.slot); found {
 		run.marks = slices.Delete(run.marks, i, i+1)
 	}
+	e.of = nil
 	t.bytes -= guessBytes
 	t.blocks -= len(run.chains)
 	t.marks--
