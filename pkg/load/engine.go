@@ -177,7 +177,8 @@ func (e *Engines) Step(k fleet.Key, s Step) {
 	e.tell(k, stated, at)
 }
 
-// Route takes in what became of a request that another router placed.
+// Route takes in what became of a request that another router placed, or what a
+// worker says of one of ours: see [Reservation.Name].
 func (e *Engines) Route(k fleet.Key, r Routed, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

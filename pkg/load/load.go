@@ -96,12 +96,17 @@ type Table struct {
 	feeders  []*Engines              // replaced, never changed
 	transfer transfer
 	rho      utilisation
-	aged     atomic.Int64 // when what others said was last looked through, in Unix nanoseconds
+
+	aged atomic.Int64 // when the last turn of ageing was, in Unix nanoseconds
+	turn atomic.Int64 // time between two, in nanoseconds
+	last int          // row that was aged last
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}}
+	t := &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}}
+	t.turn.Store(int64(agePeriod))
+	return t
 }
 
 // Lock opens the critical section that makes a decision final: see that nothing
@@ -137,6 +142,7 @@ func (t *Table) add(k fleet.Key) *Worker {
 		w.row, t.free = t.free[n-1], t.free[:n-1]
 	} else {
 		t.rows = append(t.rows, nil)
+		t.turn.Store(int64(agePeriod) * ageTurn / max(ageTurn, int64(len(t.rows))))
 	}
 	t.workers[k], t.rows[w.row] = w, w
 	return w

@@ -18,8 +18,10 @@ const (
 	useAge = time.Minute
 	// adapterAge is how long it counts which adapters a worker has.
 	adapterAge = time.Minute
-	// agePeriod is how often figures are aged at most.
+	// agePeriod is how often figures are aged at most: those of many workers in turns,
+	// ageTurn at a time, so that no decision waits for all of them.
 	agePeriod = 100 * time.Millisecond
+	ageTurn   = 64
 	// surePeriod is for how long an engine has to state less than is booked before it
 	// is believed: requests under way to it are not in its figure yet.
 	surePeriod = 50 * time.Millisecond
@@ -143,17 +145,26 @@ func (t *Table) Age(now time.Time) {
 	}
 }
 
-// old says whether figures may have changed with time.
+// old says whether it is time for a turn, or the clock was put back.
 func (t *Table) old(now time.Time) bool {
 	passed := time.Duration(now.UnixNano() - t.aged.Load())
-	return passed >= agePeriod || passed < -fadeTime // the clock was put back
+	return passed >= time.Duration(t.turn.Load()) || passed < -fadeTime
 }
 
+// age ages as many workers as it is time for. The caller holds the lock.
 func (t *Table) age(now time.Time) {
+	passed := time.Duration(now.UnixNano() - t.aged.Load())
 	t.aged.Store(now.UnixNano())
 	t.rho.advance(now)
-	for _, w := range t.rows {
-		if w != nil && w.others.from != nil && !w.others.settled {
+	n := len(t.rows)
+	if passed > 0 && passed < agePeriod {
+		n = int(int64(n)*int64(passed)/int64(agePeriod)) + 1
+	}
+	for range n {
+		if t.last++; t.last >= len(t.rows) {
+			t.last = 0
+		}
+		if w := t.rows[t.last]; w != nil && w.others.from != nil && !w.others.settled {
 			w.refresh(now)
 		}
 	}

@@ -160,7 +160,7 @@ func (r *Reservation) release() {
 func (r *Reservation) Name(id string) {
 	t := r.table
 	t.mu.Lock()
-	if r.state != prefilling || id == "" || len(id) > maxRequestID {
+	if r.state != prefilling || id == "" || len(id) > MaxRequestID {
 		t.mu.Unlock()
 		return
 	}
