@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -63,7 +64,7 @@ func (e *endpoint) read(f func(fleet.Key, load.Scraped)) {
 
 // run scrapes the page until ctx ends.
 func (e *endpoint) run(ctx context.Context) {
-	timer := time.NewTimer(time.Duration(chance() * float64(spread)))
+	timer := time.NewTimer(time.Duration(rand.Float64() * float64(spread)))
 	defer timer.Stop()
 	for {
 		select {
@@ -74,7 +75,7 @@ func (e *endpoint) run(ctx context.Context) {
 		if !e.turn(ctx) {
 			return
 		}
-		timer.Reset(jittered(e.wait, chance()))
+		timer.Reset(jittered(e.wait, rand.Float64()))
 	}
 }
 
@@ -115,7 +116,7 @@ func (e *endpoint) scrape(ctx context.Context, f *fetcher) bool {
 	} else {
 		o.failed = true
 	}
-	e.wait = next(e.wait, o, time.Duration(s.interval.Load()))
+	e.wait = s.pace().next(e.wait, o)
 	s.cfg.Done(resultOf(err), o.took)
 	s.note(e, err)
 	return true

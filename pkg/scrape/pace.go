@@ -26,19 +26,24 @@ type outcome struct {
 	moved  bool // a figure is another than before, and requests wait or run
 }
 
-// next returns how long to wait after a scrape, when the wait before it was last (0
-// before the first) and least is the shortest of all. An endpoint is scraped fast
-// only while its figures move.
-func next(last time.Duration, o outcome, least time.Duration) time.Duration {
+// pace is how often endpoints are scraped.
+type pace struct {
+	least time.Duration // the shortest wait of all
+	retry time.Duration // retryPace, but for tests
+}
+
+// next returns how long to wait after a scrape, when the wait before it was last, 0
+// before the first. An endpoint is scraped fast only while its figures move.
+func (p pace) next(last time.Duration, o outcome) time.Duration {
 	if o.failed {
-		return max(least, min(slowest, max(retryPace, 2*last)))
+		return max(p.least, min(slowest, max(p.retry, 2*last)))
 	}
-	wait := least
+	wait := p.least
 	switch {
 	case o.empty:
-		wait = max(least, emptyPace)
+		wait = max(p.least, emptyPace)
 	case !o.moved:
-		wait = max(least, min(2*last, idlePace))
+		wait = max(p.least, min(2*last, idlePace))
 	}
 	return max(wait, min(slowest, dutyInverse*o.took))
 }

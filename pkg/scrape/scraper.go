@@ -3,7 +3,6 @@ package scrape
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -54,6 +53,7 @@ type Scraper struct {
 	slots     chan *fetcher // those that are free
 	retries   chan struct{} // likewise, for endpoints that failed
 	interval  atomic.Int64  // the shortest now, in nanoseconds
+	retry     time.Duration // after a first failure
 
 	pool    atomic.Pointer[fleet.Snapshot]
 	changed chan struct{} // pool is another one
@@ -78,6 +78,7 @@ func New(cfg Config) *Scraper {
 		retries:   make(chan struct{}, retriesAtOnce),
 		changed:   make(chan struct{}, 1),
 		endpoints: map[netip.AddrPort]*endpoint{},
+		retry:     retryPace,
 	}
 	for range atOnce {
 		s.slots <- &fetcher{}
@@ -195,5 +196,7 @@ func (s *Scraper) Read(f func(fleet.Key, load.Scraped)) {
 	}
 }
 
-// chance is from 0 to 1.
-func chance() float64 { return rand.Float64() }
+// pace is how often endpoints are scraped now.
+func (s *Scraper) pace() pace {
+	return pace{least: time.Duration(s.interval.Load()), retry: s.retry}
+}
