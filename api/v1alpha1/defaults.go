@@ -46,6 +46,7 @@ func (s *RoutingPolicySpec) Default() {
 	set(&e.Breaker.Cooldown, Duration{5 * time.Second})
 	s.Cost.Default()
 	set(&s.Disaggregation.Mode, DisaggregationWhenReady)
+	s.EngineMetrics.Default()
 	s.Handoff.Default()
 }
 

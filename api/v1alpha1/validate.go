@@ -173,6 +173,7 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 	s.Cost.check(p, join(path, "cost"))
 	checkEnum(p, join(path, "disaggregation.mode"), s.Disaggregation.Mode, DisaggregationWhenReady, DisaggregationRequired, DisaggregationNever)
 	s.Admission.check(p, join(path, "admission"))
+	s.EngineMetrics.check(p, join(path, "engineMetrics"))
 	s.Handoff.check(p, join(path, "handoff"))
 }
 
