@@ -41,6 +41,7 @@ type App struct {
 	bus      *embedded.Server // nil unless configured
 	life     *life
 	totals   totals
+	scrapes  *scrapes
 
 	streams, health, metrics net.Listener
 
@@ -76,6 +77,7 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err erro
 	if err := a.serveNATS(cfg); err != nil {
 		return nil, err
 	}
+	a.scrapes = newScrapes(a.registry)
 	if a.source, a.where, err = newSource(cfg, a); err != nil {
 		return nil, err
 	}

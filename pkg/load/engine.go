@@ -94,6 +94,7 @@ type Engines struct {
 	strangers int // of workers, those that are not in the pool
 	ledger    ledger
 	stats     EngineStats
+	scraped   map[fleet.Key]Scraped // what metrics said last
 }
 
 // engine is what is known of one worker.

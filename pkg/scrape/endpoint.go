@@ -51,13 +51,13 @@ func (e *endpoint) serve(keys []fleet.Key) {
 	}
 }
 
-// read calls f with what is known of the workers.
-func (e *endpoint) read(f func(fleet.Key, load.Scraped)) {
+// figures adds what is known of the workers.
+func (e *endpoint) figures(to map[fleet.Key]load.Scraped) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, w := range e.workers {
 		if !w.last.At.IsZero() {
-			f(w.key, w.last)
+			to[w.key] = w.last
 		}
 	}
 }

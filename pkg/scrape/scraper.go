@@ -184,16 +184,18 @@ func (s *Scraper) Failing() (n int) {
 	return n
 }
 
-// Read calls f for every worker with what its engine said last, but for endpoints
-// that could not be read since. f must not call the scraper.
-func (s *Scraper) Read(f func(fleet.Key, load.Scraped)) {
+// Figures returns what the engines said last of each worker, but for those that
+// could not be read since.
+func (s *Scraper) Figures() map[fleet.Key]load.Scraped {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	figures := make(map[fleet.Key]load.Scraped, len(s.endpoints))
 	for _, e := range s.endpoints {
 		if e.failures.Load() == 0 {
-			e.read(f)
+			e.figures(figures)
 		}
 	}
+	return figures
 }
 
 // pace is how often endpoints are scraped now.

@@ -241,15 +241,9 @@ func TestBadEndpoints(t *testing.T) {
 			if got, n := r.sink.get(fleet.Key{ID: 1}); n != 0 {
 				t.Errorf("the sink was told %+v", got)
 			}
-			seen := 0
-			r.Read(func(k fleet.Key, _ load.Scraped) {
-				seen++
-				if k.ID != 2 {
-					t.Errorf("%v is shown", k)
-				}
-			})
-			if seen != 1 {
-				t.Errorf("%d workers are shown", seen)
+			figures := r.Figures()
+			if _, shown := figures[fleet.Key{ID: 2}]; !shown || len(figures) != 1 {
+				t.Errorf("figures of %v", figures)
 			}
 		})
 	}
