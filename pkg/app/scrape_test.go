@@ -70,15 +70,22 @@ func TestFullWorkerIsSeen(t *testing.T) {
 	r.waitMetric(t, unread, 0)
 }
 
-// TestSimulatedWorkerIsRead: what a simulated worker says of its cache is known.
-func TestSimulatedWorkerIsRead(t *testing.T) {
-	engine := simulated(t, simengine.Config{Name: "worker-0", Model: "m", Generation: dynamo.Gen14, Blocks: 512})
-	r := start(t, noText+noEvents, listedAs(t, "one", 31, engine.Addr()))
+// TestAllEnginesAreRead: workers of several engines in one pool are told apart by the
+// names of their metrics.
+func TestAllEnginesAreRead(t *testing.T) {
+	var workers string
+	for i, names := range []simengine.MetricNames{simengine.VLLMMetrics, simengine.SGLangMetrics, simengine.TRTLLMMetrics} {
+		e := simulated(t, simengine.Config{Name: fmt.Sprint("worker-", i), Model: "m", Generation: dynamo.Gen14, Blocks: 512, Metrics: names})
+		workers += listedAs(t, fmt.Sprint("worker-", i), 31+i, e.Addr())
+	}
+	r := start(t, noText+noEvents, workers)
 	r.waitReady(t)
-	r.waitMetric(t, kvUse31, 0)
-	got := r.current.Load().metrics.Figures()[fleet.Key{ID: 31}]
-	if got.KVBlocks != 512 || got.Block != 16 || got.Waiting != 0 || got.Running != 0 || got.At.IsZero() {
-		t.Errorf("figures: %+v", got)
+	for id := range uint64(3) {
+		r.waitMetric(t, fmt.Sprintf(`warmpath_engine_kv_usage_ratio{rank="0",worker_id="%d"}`, 31+id), 0)
+		got := r.current.Load().metrics.Figures()[fleet.Key{ID: 31 + id}]
+		if got.KVBlocks != 512 || got.Block != 16 || got.Waiting != 0 || got.Running != 0 || got.At.IsZero() {
+			t.Errorf("worker %d: %+v", id, got)
+		}
 	}
 }
 
