@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"bytes"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
 func itoa(i int) string { return strconv.Itoa(i) }
@@ -61,4 +64,38 @@ func BenchmarkPage(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkScrape is a whole look at an engine over the loopback: the request, 60 KB
+// of answer, the scan and the sink. The server runs in
+// the same process.
+func BenchmarkScrape(b *testing.B) {
+	text := []byte(largePage())
+	at := serve(b, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(text) })
+	s := New(Config{Sink: newSink()})
+	defer s.transport.CloseIdleConnections()
+	e := &endpoint{scraper: s, at: at, request: newRequest("http", at, "/metrics")}
+	e.serve([]fleet.Key{{ID: 1}})
+	f := <-s.slots
+	b.ReportAllocs()
+	for b.Loop() {
+		if !e.scrape(b.Context(), f) || e.failures.Load() > 0 {
+			b.Fatal("the scrape failed")
+		}
+	}
+}
+
+// BenchmarkFetch is the HTTP client alone: the same, with a page that is empty.
+func BenchmarkFetch(b *testing.B) {
+	at := serve(b, func(http.ResponseWriter, *http.Request) {})
+	s := New(Config{})
+	defer s.transport.CloseIdleConnections()
+	var f fetcher
+	request := newRequest("http", at, "/metrics")
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := f.fetch(b.Context(), s.transport, request); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -41,7 +41,7 @@ func newRequest(scheme string, at netip.AddrPort, path string) *http.Request {
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Host: at.String(),
 		Header: http.Header{
-			"Accept":          {"text/plain;version=0.0.4, application/openmetrics-text;q=0.5, */*;q=0.1"},
+			"Accept":          {"text/plain;version=0.0.4, */*;q=0.1"},
 			"Accept-Encoding": {"identity"},
 			"User-Agent":      {"warmpath"},
 		},

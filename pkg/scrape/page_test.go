@@ -3,9 +3,11 @@ package scrape
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/load"
 )
 
@@ -108,22 +110,29 @@ func TestManyRanks(t *testing.T) {
 	}
 }
 
-// TestScanAllocatesNothing: a page that is like the one before costs no memory.
-func TestScanAllocatesNothing(t *testing.T) {
+// quiet is a sink that forgets.
+type quiet struct{}
+
+func (quiet) Scraped(fleet.Key, load.Scraped) {}
+
+// TestPageAllocatesNothing: what follows the HTTP client's work costs no memory, when
+// a page is like the one before.
+func TestPageAllocatesNothing(t *testing.T) {
 	text := []byte(largePage())
+	e := &endpoint{scraper: New(Config{Sink: quiet{}})}
+	e.serve([]fleet.Key{{ID: 1}})
 	var p page
-	w := &served{}
 	once := func() {
 		p.scan(text)
-		s, lists, _ := p.of(0, true, w.last.At)
-		s.Adapters, s.WaitingAdapters = w.adapters.of(lists.running), w.waiting.of(lists.waiting)
-		w.last = s
+		if known, _ := e.tell(&p, time.Now()); !known {
+			t.Error("the page says nothing")
+		}
 	}
 	once()
 	if n := testing.AllocsPerRun(100, once); n > 0 {
 		t.Errorf("%v allocations per page", n)
 	}
-	if w.last.Waiting != 3 || len(w.last.Adapters) != 2 {
-		t.Errorf("the page says %+v", w.last)
+	if last := e.workers[0].last; last.Waiting != 3 || len(last.Adapters) != 2 {
+		t.Errorf("the page says %+v", last)
 	}
 }

@@ -57,6 +57,7 @@ type Scraper struct {
 
 	pool    atomic.Pointer[fleet.Snapshot]
 	changed chan struct{} // pool is another one
+	shared  time.Time     // when the log last heard of pages that nobody can use; for Run
 
 	mu        sync.Mutex
 	endpoints map[netip.AddrPort]*endpoint // asked now
@@ -163,7 +164,10 @@ func (s *Scraper) pagesOf(pool *fleet.Snapshot) map[netip.AddrPort][]fleet.Key {
 		if len(ranks) == len(keys) {
 			continue
 		}
-		s.cfg.Log.Warn("workers with the same rank share a metrics page, so their figures are not used; leave spec.engineMetrics.port out if each serves its own", "endpoint", at.String())
+		if time.Since(s.shared) >= reportEvery {
+			s.shared = time.Now()
+			s.cfg.Log.Warn("workers with the same rank share a metrics page, so their figures are not used; leave spec.engineMetrics.port out if each serves its own", "endpoint", at.String())
+		}
 		pages[at] = slices.DeleteFunc(keys, func(k fleet.Key) bool { return ranks[k.Rank] > 1 })
 		if len(pages[at]) == 0 {
 			delete(pages, at)

@@ -120,7 +120,7 @@ func addrOf(s *httptest.Server) netip.AddrPort {
 }
 
 // serve serves pages until the test ends.
-func serve(t *testing.T, h http.HandlerFunc) netip.AddrPort {
+func serve(t testing.TB, h http.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
