@@ -7,10 +7,9 @@ const reportEvery = time.Minute
 
 // report is what the log was told. Guarded by Scraper.mu.
 type report struct {
-	last    time.Time // of the last line
-	news    bool      // an endpoint began to fail since
-	warned  bool      // and no line has said since that all is well
-	failing int       // endpoints that fail
+	last   time.Time // of the last line
+	news   bool      // an endpoint began to fail since
+	warned bool      // and no line has said since that all is well
 }
 
 // note counts how often an endpoint failed in a row, and tells the log: when one
