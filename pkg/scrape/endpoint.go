@@ -153,5 +153,5 @@ func moves(old, now *load.Scraped) bool {
 		!slices.Equal(old.Adapters, now.Adapters) || !slices.Equal(old.WaitingAdapters, now.WaitingAdapters)
 	idle := now.Waiting == 0 && now.Running <= 0 || now.Waiting <= 0 && now.Running == 0
 	wasIdle := old.At.IsZero() || old.Waiting == 0 && old.Running <= 0 || old.Waiting <= 0 && old.Running == 0
-	return changed && !(idle && wasIdle)
+	return changed && (!idle || !wasIdle)
 }

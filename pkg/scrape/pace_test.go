@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/load"
 )
 
 const ms = time.Millisecond
@@ -79,4 +82,55 @@ func TestNextIsBounded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMoves: when figures are worth another look soon.
+func TestMoves(t *testing.T) {
+	said := func(waiting, running int, use float64, adapters ...string) load.Scraped {
+		return load.Scraped{At: time.Unix(1, 0), Waiting: waiting, Running: running, KVUse: use, Adapters: adapters}
+	}
+	for _, tc := range []struct {
+		name     string
+		old, now load.Scraped
+		want     bool
+	}{
+		{"idle at first", load.Scraped{}, said(0, 0, 0), false},
+		{"busy at first", load.Scraped{}, said(0, 3, 0.1), true},
+		{"still busy, and nothing else", said(1, 3, 0.1), said(1, 3, 0.1), false},
+		{"a cache that fills", said(1, 3, 0.1), said(1, 3, 0.2), true},
+		{"the first request", said(0, 0, 0), said(0, 1, 0), true},
+		{"the last request", said(0, 1, 0.1), said(0, 0, 0.1), true},
+		{"an idle engine's cache", said(0, 0, 0.1), said(0, 0, 0.2), false},
+		{"an idle engine that says only what waits", said(0, -1, 0.1), said(0, -1, 0.2), false},
+		{"a request that waits, where it does not say what runs", said(0, -1, 0.1), said(1, -1, 0.1), true},
+		{"an engine that says only how full it is", said(-1, -1, 0.1), said(-1, -1, 0.2), true},
+		{"another adapter", said(0, 1, 0.1, "a"), said(0, 1, 0.1, "b"), true},
+	} {
+		if got := moves(&tc.old, &tc.now); got != tc.want {
+			t.Errorf("%s: %v", tc.name, got)
+		}
+	}
+}
+
+// TestIdleEndpointIsLeftAlone: an engine whose figures stay is asked less and less.
+func TestIdleEndpointIsLeftAlone(t *testing.T) {
+	s := New(Config{Sink: newSink()})
+	defer s.transport.CloseIdleConnections()
+	s.interval.Store(int64(100 * ms))
+	at := serve(t, pageOf("vllm:num_requests_waiting 0\nvllm:num_requests_running 4\n"))
+	e := &endpoint{scraper: s, at: at, request: newRequest("http", at, "/metrics")}
+	e.serve([]fleet.Key{{ID: 1}})
+	f := <-s.slots
+	for i := range 8 {
+		before := e.wait
+		if !e.scrape(t.Context(), f) || e.failures.Load() > 0 {
+			t.Fatal("the scrape failed")
+		}
+		if e.wait < min(2*before, idlePace) || e.wait < 100*ms {
+			t.Errorf("scrape %d: %v after %v", i, e.wait, before)
+		}
+	}
+	if e.wait < idlePace {
+		t.Errorf("an idle endpoint is asked every %v", e.wait)
+	}
 }

@@ -48,10 +48,14 @@ func TestPages(t *testing.T) {
 		{"Triton TRT-LLM", tritonPage, 0, false, change(none, func(s *load.Scraped) { s.Waiting, s.Running, s.KVUse, s.KVBlocks, s.Block = 6, 4, 0.25, 6239, 64 })},
 		{"Triton without TRT-LLM", "nv_inference_pending_request_count{model=\"m\"} 4\n", 0, false, change(none, func(s *load.Scraped) { s.Waiting = 4 })},
 		{"Dynamo", dynamoPage, 0, false, change(none, func(s *load.Scraped) { s.Waiting, s.Running, s.KVUse, s.KVBlocks = 1, 2, 0.75, 2048 })},
-		{"CacheConfig without numbers", "vllm:cache_config_info{block_size=\"None\",num_gpu_blocks=\"None\"} 1.0\nvllm:num_requests_running 0\n", 0, false,
-			change(none, func(s *load.Scraped) { s.Running = 0 })},
-		{"a hybrid model", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"9000\",kv_cache_size_tokens=\"16000\"} 1.0\n", 0, false,
-			change(none, func(s *load.Scraped) { s.Block, s.KVBlocks = 16, 1000 })},
+		{
+			"CacheConfig without numbers", "vllm:cache_config_info{block_size=\"None\",num_gpu_blocks=\"None\"} 1.0\nvllm:num_requests_running 0\n", 0, false,
+			change(none, func(s *load.Scraped) { s.Running = 0 }),
+		},
+		{
+			"a hybrid model", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"9000\",kv_cache_size_tokens=\"16000\"} 1.0\n", 0, false,
+			change(none, func(s *load.Scraped) { s.Block, s.KVBlocks = 16, 1000 }),
+		},
 		{"more than all", "sglang:token_usage 1.2\n", 0, false, change(none, func(s *load.Scraped) { s.KVUse = 1 })},
 	} {
 		var p page

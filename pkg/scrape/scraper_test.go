@@ -299,7 +299,7 @@ func TestPoolChanges(t *testing.T) {
 	a, b := fleet.Worker{Key: fleet.Key{ID: 1}, Endpoint: first}, fleet.Worker{Key: fleet.Key{ID: 7}, Endpoint: second}
 	r.Update(snapshot(t, a, b))
 	eventually(t, "the second is scraped", func() bool { _, n := r.sink.get(b.Key); return n > 0 })
-	a.Key.ID = 9 // another process at the same place
+	a.ID = 9 // another process at the same place
 	r.Update(snapshot(t, a))
 	eventually(t, "the first has another name", func() bool { _, n := r.sink.get(a.Key); return n > 0 })
 	_, old := r.sink.get(fleet.Key{ID: 1})
