@@ -54,7 +54,7 @@ body back. The ratio to it is what looking costs.`,
 	f.DurationVar(&cfg.Duration, "duration", 2*time.Second, "length of one measurement")
 	f.IntVar(&cfg.Rounds, "rounds", 3, "measurements per cell; the median counts")
 	f.StringVarP(&output, "output", "o", "table", "table or json")
-	parent.AddCommand(c, benchIndexCommand(), benchEventsCommand(), benchTokensCommand())
+	parent.AddCommand(c, benchIndexCommand(), benchEventsCommand(), benchTokensCommand(), benchPickCommand())
 	parent.AddCommand(benchPartCommands()...)
 	return parent
 }

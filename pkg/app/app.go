@@ -59,7 +59,12 @@ type App struct {
 
 // New builds a picker and opens its listeners. cfg must be defaulted and valid,
 // as v1alpha1.Load returns it.
-func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err error) {
+func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
+	return newApp(cfg, &v1alpha1.RoutingPolicySpec{}, log)
+}
+
+// newApp is New for a process whose environment sets what policies leave out.
+func newApp(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.RoutingPolicySpec, log *slog.Logger) (_ *App, err error) {
 	a := &App{
 		log:      log,
 		registry: telemetry.NewRegistry(),
@@ -78,7 +83,7 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err erro
 		return nil, err
 	}
 	a.scrapes = newScrapes(a.registry)
-	if a.source, a.where, err = newSource(cfg, a); err != nil {
+	if a.source, a.where, err = newSource(cfg, environment, a); err != nil {
 		return nil, err
 	}
 	first, err := newGeneration(a, &cfg.Spec, nil)
@@ -126,10 +131,22 @@ func (a *App) serveNATS(cfg *v1alpha1.EndpointPickerConfig) (err error) {
 	return nil
 }
 
-// guessTTL is how long decisions are remembered. Without events nothing would
-// ever confirm a guess, so nothing is guessed.
+// routerTTL is how long a worker is taken to hold a prompt where no events say so
+// (dynamo.md 4.2).
+const routerTTL = 2 * time.Minute
+
+// guessTTL is how long decisions are remembered: until events confirm them or, in the
+// approximate mode, in the place of events. Where there are none by accident nothing
+// is guessed.
 func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
-	if !hears(spec) || spec.EventPlane.SpeculationTTL == nil {
+	switch {
+	case spec.Cost.LoadOnly():
+		return 0
+	case spec.Cost.Approximate():
+		ttl := v1alpha1.Duration{Duration: routerTTL}
+		setFrom(&ttl, spec.Cost.RouterTTL)
+		return ttl.Duration
+	case !hears(spec) || spec.EventPlane.SpeculationTTL == nil:
 		return 0
 	}
 	return spec.EventPlane.SpeculationTTL.Duration

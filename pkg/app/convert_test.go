@@ -10,7 +10,6 @@ import (
 	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 func TestHandoffConversion(t *testing.T) {
@@ -63,17 +62,24 @@ func TestEnginesOfAPool(t *testing.T) {
 
 func TestGuessesNeedEvents(t *testing.T) {
 	ttl, nats := &v1alpha1.Duration{Duration: 7}, v1alpha1.NATSSpec{URL: "nats://nats:4222"}
+	heard := v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}
+	var congestion v1alpha1.CostSpec
 	for _, tc := range []struct {
 		plane v1alpha1.EventPlaneSpec
+		cost  v1alpha1.CostSpec
 		want  int64
 	}{
-		{v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}, 7},
-		{v1alpha1.EventPlaneSpec{NATS: nats}, 0},
-		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 0}, // waits for a policy that names a server
-		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, 0},
+		{heard, congestion, 7},
+		{v1alpha1.EventPlaneSpec{NATS: nats}, congestion, 0},
+		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, congestion, 0}, // waits for a policy that names a server
+		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, congestion, 0},
+		{heard, loadOnly(), 0},
+		{heard, v1alpha1.CostSpec{UseKVEvents: new(true)}, 7},
+		{heard, v1alpha1.CostSpec{UseKVEvents: new(false)}, int64(routerTTL)},
+		{heard, v1alpha1.CostSpec{UseKVEvents: new(false), RouterTTL: &v1alpha1.Duration{Duration: 9}}, 9},
 	} {
-		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}); int64(got) != tc.want {
-			t.Errorf("%+v: guesses live %v", tc.plane, got)
+		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane, Cost: tc.cost}); int64(got) != tc.want {
+			t.Errorf("%+v, %+v: guesses live %v", tc.plane, tc.cost, got)
 		}
 	}
 }
@@ -103,34 +109,6 @@ func TestSecurityConversion(t *testing.T) {
 	} {
 		if got := security(&tc.spec); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%+v becomes %+v, want %+v", tc.spec, got, tc.want)
-		}
-	}
-}
-
-// Defaults of the API are the defaults of decisions, and every field arrives.
-func TestPickOptions(t *testing.T) {
-	var spec v1alpha1.RoutingPolicySpec
-	spec.Default()
-	want := pick.DefaultOptions()
-	want.Model = pick.Dynamo
-	if got := pickOptions(&spec); !reflect.DeepEqual(got, want) {
-		t.Errorf("defaults: %+v, want %+v", got, want)
-	}
-	spec.Cost = v1alpha1.CostSpec{
-		OverlapScoreCredit: new(0.1), HostCacheHitWeight: new(0.2), DiskCacheHitWeight: new(0.3), PrefillLoadScale: new(0.4), Temperature: new(0.5),
-	}
-	spec.Admission = v1alpha1.AdmissionSpec{ActivePrefillTokensThreshold: 6, ActiveDecodeBlocksThreshold: 7}
-	for mode, split := range map[v1alpha1.DisaggregationMode]pick.Split{
-		v1alpha1.DisaggregationWhenReady: pick.SplitWhenReady,
-		v1alpha1.DisaggregationRequired:  pick.SplitRequired,
-		v1alpha1.DisaggregationNever:     pick.SplitNever,
-	} {
-		spec.Disaggregation.Mode = mode
-		k := &want.Dynamo
-		k.OverlapScoreCredit, k.HostCacheHitWeight, k.DiskCacheHitWeight, k.PrefillLoadScale, k.Temperature = 0.1, 0.2, 0.3, 0.4, 0.5
-		want.Split.Mode, want.MaxPrefillTokens, want.MaxDecodeBlocks = split, 6, 7
-		if got := pickOptions(&spec); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", mode, got, want)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	// Read holds the lock that decisions need: take the figures first, and hand
 	// them to a scrape, which may be slow, afterwards.
 	figures := make(map[fleet.Key]load.Figures, len(pool.Workers))
-	c.load.Read(func(k fleet.Key, f load.Figures) { figures[k] = f })
+	c.load.Booked(func(k fleet.Key, f load.Figures) { figures[k] = f })
 	for k, f := range figures {
 		id, rank := labelsOf(k)
 		gauge(descPrefillLoad, float64(f.PrefillTokens), id, rank)

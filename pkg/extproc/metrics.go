@@ -24,9 +24,15 @@ type metrics struct {
 	total           prometheus.Counter
 	prompts         [sources]prometheus.Counter
 	tokenizerErrors *prometheus.CounterVec
-	panics          prometheus.Counter
-	refusals        *prometheus.CounterVec
-	answers         [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
+
+	unknownObjectives prometheus.Counter
+
+	panics   prometheus.Counter
+	moot     prometheus.Counter
+	refusals *prometheus.CounterVec
+	queue    *queueMetrics
+	failures prometheus.Counter
+	answers  [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
 
 	// Of the decisions: those about a prompt, and about one whose token ids are known.
 	withPrompt, withTokens atomic.Uint64
@@ -52,9 +58,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "warmpath", Name: "panics_total", Help: "Requests that made the picker panic. Anything but 0 is a defect to report.",
 		}),
+		moot: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "warmpath", Name: "split_conditions_moot_total",
+			Help: "Prompts that the condition of a split would have kept on a decode worker, had the data plane not needed a pair.",
+		}),
 		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
 	}
-	r.MustRegister(m.streams, m.panics)
+	m.queue = newQueueMetrics(r)
+	m.unknownObjectives = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "warmpath", Name: "unknown_objectives_total", Help: "Requests that named an objective which does not exist; they had priority 0.",
+	})
+	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "warmpath", Name: "endpoint_failures_total", Help: "Requests that the picked endpoint did not serve: 503, or another worker did.",
+	})
+	r.MustRegister(m.streams, m.panics, m.moot, m.unknownObjectives, m.failures)
 	m.tokenizerErrors.WithLabelValues("other") // so that the family is there from the start
 	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")
 	for class := range m.answers {
@@ -106,6 +123,9 @@ func (m *metrics) decided(d *pick.Decision, err error) {
 		return
 	}
 	m.decisions[d.Mode].Inc()
+	if d.Moot {
+		m.moot.Inc()
+	}
 	m.total.Add(float64(d.Total))
 	m.best.Add(float64(d.Best))
 	m.matched.Add(float64(d.Matched))

@@ -46,6 +46,9 @@ func TestMetrics(t *testing.T) {
 # TYPE warmpath_decisions_total counter
 warmpath_decisions_total{mode="aggregated"} 0
 warmpath_decisions_total{mode="disaggregated"} 2
+warmpath_decisions_total{mode="kept_faster"} 0
+warmpath_decisions_total{mode="kept_prefill_busy"} 0
+warmpath_decisions_total{mode="kept_short"} 0
 warmpath_decisions_total{mode="no_prefill_in_subset"} 1
 warmpath_decisions_total{mode="no_prefill_ready"} 0
 warmpath_decisions_total{mode="no_prompt"} 1
@@ -73,6 +76,9 @@ warmpath_responses_total{class="3xx"} 0
 warmpath_responses_total{class="4xx"} 1
 warmpath_responses_total{class="5xx"} 1
 warmpath_responses_total{class="unknown"} 1
+# HELP warmpath_split_conditions_moot_total Prompts that the condition of a split would have kept on a decode worker, had the data plane not needed a pair.
+# TYPE warmpath_split_conditions_moot_total counter
+warmpath_split_conditions_moot_total 0
 # HELP warmpath_streams Open ext-proc streams, one per HTTP request under way.
 # TYPE warmpath_streams gauge
 warmpath_streams 0

@@ -82,6 +82,8 @@ type Server struct {
 	lastStream   atomic.Int64 // when a stream last began, Unix nanoseconds
 	tokenizerBad atomic.Bool
 	elsewhere    elsewhere
+	failures     failures
+	objectives   atomic.Pointer[map[string]int] // of the cluster: priorities by name
 }
 
 // New returns a server. It listens to nothing before Run.
@@ -89,12 +91,12 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	first, err := newRouting(cfg.Routing)
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registerer)}
+	s.cfg.Routing = Routing{} // what is in use is in one place only
+	first, err := s.newRouting(cfg.Routing, nil)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Routing = Routing{} // what is in use is in one place only
-	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registerer)}
 	s.routing.Store(first)
 	s.works.New = func() any { return &work{} }
 	cfg.Registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{

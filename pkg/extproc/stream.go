@@ -3,6 +3,7 @@ package extproc
 import (
 	"errors"
 	"io"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procmodev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -38,6 +39,8 @@ type stream struct {
 	body    body
 
 	decision  pick.Decision
+	fallback  fallback     // of the decision
+	sent      time.Time    // when the decision was made
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
 
@@ -117,7 +120,7 @@ func (st *stream) receive(msg *extprocv3.ProcessingRequest) error {
 		return st.requestTrailers()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		st.noteServed(msg)
-		return st.responseHeaders(m.ResponseHeaders)
+		return st.responseHeaders(msg, m.ResponseHeaders)
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		return st.responseBody(m.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
@@ -136,7 +139,7 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 		return status.Error(codes.FailedPrecondition, "request headers came twice")
 	}
 	st.routing = st.srv.acquire()
-	st.head.read(m.GetHeaders().GetHeaders(), st.routing.strip)
+	st.head.read(m.GetHeaders().GetHeaders(), st.routing)
 	st.phase = readingBody
 	empty := m.GetEndOfStream()
 	readable := st.duplex == fullDuplex || st.duplex == buffered
@@ -169,7 +172,7 @@ func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *struc
 		return st.refuse(err)
 	}
 	st.phase = routedPhase
-	change, metadata := st.srv.routed(st.routing, &st.decision, &st.head)
+	change, metadata := st.routed()
 	if st.announced == nil { // else whoever was told must hear of the end
 		st.leave()
 	}
@@ -243,8 +246,10 @@ func (st *stream) requestTrailers() error {
 	}})
 }
 
-func (st *stream) responseHeaders(m *extprocv3.HttpHeaders) error {
-	st.srv.metrics.answered(statusOf(m.GetHeaders().GetHeaders()))
+func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3.HttpHeaders) error {
+	code := statusOf(m.GetHeaders().GetHeaders())
+	st.srv.metrics.answered(code)
+	st.noteAnswer(msg, code)
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
 		ResponseHeaders: &extprocv3.HeadersResponse{},
 	}})
@@ -257,6 +262,7 @@ func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 		st.firstSeen = true
 		if r := st.decision.Reservation; r != nil {
 			r.PrefillDone(st.srv.cfg.Now())
+			st.srv.loadFell()
 		}
 		if st.announced != nil {
 			st.announced.PrefillDone()
@@ -279,9 +285,7 @@ func (st *stream) refuse(err error) error {
 }
 
 func (st *stream) release() {
-	if r := st.decision.Reservation; r != nil {
-		r.Release()
-	}
+	st.unbook()
 	if st.announced != nil {
 		st.announced.Finished()
 	}

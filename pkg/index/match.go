@@ -43,6 +43,21 @@ func (m *Match) Depth(s Slot) Depth {
 	return Depth{Device: at(kvevent.Device), Host: at(kvevent.Host), Disk: at(kvevent.Disk), External: at(kvevent.External)}
 }
 
+// SharedFrom is how many blocks of the prompt follow the first n in a store outside
+// the workers, whoever put them there, without a hole.
+func (m *Match) SharedFrom(n int) int {
+	end := n
+	for i := range m.path {
+		if p := &m.path[i]; p.at+p.n > end {
+			if p.at > end || p.sets[kvevent.External] == 0 {
+				break
+			}
+			end = p.at + p.n
+		}
+	}
+	return end - n
+}
+
 // reset makes the result of tier t zero for n slots.
 func (m *Match) reset(t kvevent.Tier, n int) []uint32 {
 	if cap(m.tiers[t]) < n {

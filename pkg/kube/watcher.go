@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -62,15 +63,27 @@ type Watcher struct {
 	lives    lives
 	hadPool  bool      // a pool was there
 	podsRead time.Time // when the pods were first known
+
+	priorities map[string]int // of the objectives that were told last
 }
 
-// kinds are the kinds that are followed, by what they are for. Without a pool in
-// the configuration two of them are nil.
+// kinds are the kinds that are followed, by what they are for. Those that only a pool
+// needs are nil without one in the configuration.
 type kinds []*kind
 
 func (k kinds) of(resource string) *kind {
 	for _, one := range k {
 		if one.resource == resource {
+			return one
+		}
+	}
+	return nil
+}
+
+// kind returns the one of a group, version and kind.
+func (k kinds) kind(gvk schema.GroupVersionKind) *kind {
+	for _, one := range k {
+		if one.gvk == gvk {
 			return one
 		}
 	}
@@ -112,7 +125,9 @@ func New(cfg Config) (*Watcher, error) {
 	} else {
 		w.kinds = append(w.kinds,
 			&kind{gvk: poolKind, resource: "inferencepools", object: &inferencev1.InferencePool{}},
-			&kind{gvk: policyKind, resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}})
+			&kind{gvk: policyKind, resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}},
+			&kind{gvk: objectiveKind, resource: objectiveResource, object: &objective{}, optional: true},
+			&kind{gvk: oldObjectiveKind, resource: objectiveResource, object: &oldObjective{}, optional: true})
 	}
 	if w.cluster, err = newCluster(w, config); err != nil {
 		return nil, err
@@ -267,6 +282,7 @@ func (w *Watcher) rebuild() {
 		w.build(&v)
 	}
 	w.view.Store(&v)
+	w.followObjectives()
 	w.notePool(old.Pool, v.Pool)
 }
 
@@ -286,7 +302,7 @@ func (w *Watcher) complete(pool *inferencev1.InferencePool) bool {
 func (w *Watcher) build(v *View) {
 	spec := w.spec.Load()
 	r := rules{
-		roles: fleet.RoleRules(spec.Roles), identity: w.cfg.Discovery.WorkerIdentity,
+		roles: fleet.RoleRules(spec.Roles), sites: fleet.SiteRules(spec.Topology), identity: w.cfg.Discovery.WorkerIdentity,
 		activePorts: w.cfg.Discovery.ActivePortsAnnotations,
 	}
 	var p population

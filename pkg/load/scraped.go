@@ -1,10 +1,6 @@
 package load
 
-import (
-	"time"
-
-	"github.com/warmpath/warmpath/pkg/fleet"
-)
+import "time"
 
 // Scraped is what an engine's metrics say of one worker (engines.md 2). Figures that
 // they do not have are below 0.
@@ -20,16 +16,4 @@ type Scraped struct {
 	// does not say. MaxAdapters is how many it can have.
 	Adapters, WaitingAdapters []string
 	MaxAdapters               int
-}
-
-// Scraped takes in what an engine's metrics say of a worker in the pool.
-func (e *Engines) Scraped(k fleet.Key, s Scraped) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.member(k) {
-		if e.scraped == nil {
-			e.scraped = map[fleet.Key]Scraped{}
-		}
-		e.scraped[k] = s
-	}
 }

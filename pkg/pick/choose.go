@@ -4,220 +4,198 @@ import (
 	"math"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/load"
 )
 
-// choice is the outcome of choose. decode < 0 means none.
+// choice is the outcome of choose: positions in the candidates, or an error.
 type choice struct {
-	decode, prefill int
+	prefill, decode int
 	mode            Mode
-	overlap         index.Depth // of prefill
-	best            int
-
-	// Workers that were left out, and why.
-	outside        int  // could decode, but for the subset
-	prefillOutside bool // could prefill, but for the subset
-	busy           int  // could decode, but for a bound
-	prefillBusy    bool // could prefill, but for a bound
-	required       bool // only a pair would do, and there is nobody to prefill
-	decodes        bool // somebody could decode
+	moot            bool
+	err             error
 }
 
-func (c *choice) err() error {
-	switch {
-	case c.prefillBusy && (c.decodes || c.busy > 0):
-		return ErrBusy
-	case c.required:
-		return ErrNoPrefill
-	case c.busy > 0:
-		return ErrBusy
-	case c.outside > 0:
-		return ErrSubset
-	}
-	return ErrNoWorkers
+// leasts are the cheapest candidates.
+type leasts struct {
+	side  [numSides]least // for what they would do
+	local least           // decode workers, when they compute the prompt too
+	busy  int             // could decode, but for a bound
+	wait  bool            // could prefill, but for a bound
 }
 
-// choose compares the best pair with the best aggregated worker. The caller
-// holds the load lock.
-func (p *Picker) choose(pool *pool, req *Request, blocks int, random func(int) int, s *Scratch) choice {
-	o := p.options.Load()
-	var cheapest [numSides]least
-	c := choice{decode: -1}
-	all := s.Candidates[:0]
-	for i := range pool.Workers {
-		w := &pool.Workers[i]
-		depth := s.match.Depth(pool.slots[i])
-		if w.Role != fleet.Decode || o.Split.Mode == SplitNever {
-			c.best = max(c.best, depth.Total())
-		}
-		side := sideOf(w.Role, req, o)
-		if side == numSides {
-			c.required = c.required || w.Role == fleet.Aggregated
-			continue
-		}
-		figures := pool.loads[i].Figures()
-		if !c.admit(w, req, &figures, side, o) {
-			continue
-		}
-		all = append(all, Terms{Worker: i, Side: side})
-		o.fill(&all[len(all)-1], &figures, &depth, req.Tokens, blocks, p.blockSize, p.load.Rho())
-		cheapest[side].offer(all, random)
+// choose compares the best pair with the best aggregated worker, by their load as of
+// now. It changes nothing but its scratch: without the lock, the load may change
+// meanwhile (see holds).
+func (s *Scratch) choose(random func(int) int) choice {
+	var l leasts
+	s.compare(&l, random)
+	c := s.settle(&l, random)
+	if c.err == nil && s.pricing.temperature > 0 {
+		s.soften(&c, random)
 	}
-	s.Candidates = all
-	c.settle(req, o, all, &cheapest, random)
-	if o.Model == Dynamo && o.Dynamo.Temperature > 0 && c.decode >= 0 {
-		c.soften(all, o.Dynamo.Temperature, random)
+	if c.err == nil && s.req.Session != "" {
+		s.steer(&c)
+	}
+	return c
+}
+
+// holds says whether a choice is still right: nothing was booked on its workers
+// since their load was looked at. What was booked on others made them dearer. The
+// caller holds the lock.
+func (s *Scratch) holds(c *choice) bool {
+	if c.err != nil {
+		return true
+	}
+	same := func(at int) bool { return s.member(at).load.Version() == s.Candidates[at].version }
+	return same(c.prefill) && same(c.decode)
+}
+
+// compare computes the costs of all candidates, and finds the cheapest.
+func (s *Scratch) compare(l *leasts, random func(int) int) {
+	p := &s.pricing
+	if p.Model == Dynamo && p.knobs.OverlapScoreCreditDecay > 0 {
+		p.lowest = s.lowestPrefill()
+	}
+	s.computing = 0
+	for i := range s.Candidates {
+		t := &s.Candidates[i]
+		m := &s.pool.members[t.Worker]
+		t.version = m.load.Version() // before the figures, so that it is no newer
+		f := m.load.Figures()
+		if t.Side != fleet.Decode {
+			s.computing++
+		}
+		if t.out = !s.req.PromptLess && p.over(t.Side, &f, m); t.out {
+			if t.Side == fleet.Prefill {
+				l.wait = true
+			} else {
+				l.busy++
+			}
+			continue
+		}
+		t.Cost, t.Local = p.price(p.Model, t, &f, m)
+		l.side[t.Side].offer(i, t.Cost, random)
+		if t.Side == fleet.Decode {
+			l.local.offer(i, t.Local, random)
+		}
+	}
+	if s.computing == 0 { // then decode workers do
+		s.computing = len(s.Candidates)
+	}
+}
+
+// lowestPrefill is what waits on the least loaded candidate that computes prompts.
+func (s *Scratch) lowestPrefill() float64 {
+	low := math.Inf(1)
+	for i := range s.Candidates {
+		if t := &s.Candidates[i]; t.Side != fleet.Decode {
+			low = min(low, float64(s.pool.members[t.Worker].load.Figures().PrefillTokens))
+		}
+	}
+	return low
+}
+
+// over says whether a bound leaves a worker out.
+func (p *pricing) over(side fleet.Role, f *load.Figures, m *member) bool {
+	computes, decodes := side != fleet.Decode, side != fleet.Prefill
+	return computes && (above(f.PrefillTokens, p.MaxPrefillTokens) || aboveShare(f.PrefillTokens, p.MaxPrefillShare, m.stepTokens)) ||
+		decodes && (above(f.DecodeBlocks, p.MaxDecodeBlocks) || p.full(f, m))
+}
+
+// full says whether more than the bound of a worker's KV blocks are in use: those of
+// its requests, or by its own word.
+func (p *pricing) full(f *load.Figures, m *member) bool {
+	return p.MaxBlocksShare > 0 && f.KVUse > p.MaxBlocksShare || aboveShare(f.DecodeBlocks, p.MaxBlocksShare, m.room(f))
+}
+
+// above says whether a figure is over a bound; 0 is no bound.
+func above(figure, bound int) bool { return bound > 0 && figure > bound }
+
+// aboveShare is the same for a share of what a worker has, where that is known.
+func aboveShare(figure int, share float64, of int) bool {
+	return share > 0 && of > 0 && float64(figure) > share*float64(of)
+}
+
+// settle takes the cheaper of the best pair and the best aggregated worker, or a
+// decode worker alone where there is nothing else, or where a split does not pay.
+func (s *Scratch) settle(l *leasts, random func(int) int) choice {
+	o := &s.pricing.Split
+	aggregated := &l.side[fleet.Aggregated]
+	if s.req.PromptLess {
+		if d := &l.side[fleet.Decode]; d.n > 0 {
+			return choice{prefill: d.at, decode: d.at, mode: PromptLess}
+		}
+		return s.refuse(l)
+	}
+	pair := s.pair(l, random)
+	moot := false
+	if pair.prefill >= 0 && pair.cost <= aggregated.cost() {
+		if at, mode := s.keep(&pair, l); mode != Disaggregated {
+			switch {
+			case aggregated.n > 0 && (o.NeedsPair || aggregated.cost() < s.Candidates[at].Local):
+				return s.single(aggregated)
+			case !o.NeedsPair:
+				return choice{prefill: at, decode: at, mode: mode}
+			}
+			moot = true
+		}
 	}
 	switch {
-	case c.decode < 0:
-	case c.mode == NoPrefillReady || c.mode == NoPrefillInSubset: // it computes the prompt itself
-		c.overlap = s.match.Depth(pool.slots[c.decode])
-		c.best = max(c.best, c.overlap.Total())
-	case c.mode == OnAggregated && pool.Workers[c.decode].Role == fleet.Decode:
+	case aggregated.n > 0 && (aggregated.cost() < pair.cost || aggregated.cost() == pair.cost && random(2) == 0):
+		return s.single(aggregated)
+	case pair.prefill >= 0:
+		return choice{prefill: pair.prefill, decode: pair.decode, mode: Disaggregated, moot: moot}
+	case l.wait: // one will have room soon, and a decode worker would be held up
+	case o.Mode == SplitRequired:
+	case l.local.n > 0:
+		c := choice{prefill: l.local.at, decode: l.local.at, mode: NoPrefillReady}
+		if s.prefillOutside {
+			c.mode = NoPrefillInSubset
+		}
+		return c
+	}
+	return s.refuse(l)
+}
+
+// single takes a worker that does both.
+func (s *Scratch) single(l *least) choice {
+	c := choice{prefill: l.at, decode: l.at, mode: OnAggregated}
+	if s.member(l.at).role == fleet.Decode {
 		c.mode = SplitOff
 	}
 	return c
 }
 
-// numSides is the number of roles, and the side of a worker that a request has no
-// use for.
-const numSides = 3
-
-// sideOf says what a worker would do for a request.
-func sideOf(role fleet.Role, req *Request, o *Options) fleet.Role {
+// refuse says why there is no decision.
+func (s *Scratch) refuse(l *leasts) choice {
+	decodes := l.side[fleet.Decode].n > 0
+	// With both halves there, none of them connects.
+	lacks := decodes || s.required && l.side[fleet.Prefill].n == 0
+	required := lacks && s.pricing.Split.Mode == SplitRequired && !l.wait
+	c := choice{err: ErrNoWorkers}
 	switch {
-	case role == fleet.Prefill && (req.PromptLess || o.Split.Mode == SplitNever):
-		return numSides
-	case req.PromptLess:
-		return fleet.Decode
-	case role == fleet.Aggregated && o.Split.Mode == SplitRequired:
-		return numSides
-	case role == fleet.Decode && o.Split.Mode == SplitNever:
-		return fleet.Aggregated
+	case l.wait && (decodes || l.busy > 0):
+		c.err = ErrBusy
+	case required && !s.req.PromptLess:
+		c.err = ErrNoPrefill
+	case l.busy > 0:
+		c.err = ErrBusy
+	case s.outside > 0:
+		c.err = ErrSubset
 	}
-	return role
+	return c
 }
 
-// admit says whether a worker may be taken, and remembers why not.
-func (c *choice) admit(w *fleet.Worker, req *Request, f *load.Figures, side fleet.Role, o *Options) bool {
-	if !req.Subset.Has(w.Endpoint) {
-		if side == fleet.Prefill {
-			c.prefillOutside = true
-		} else {
-			c.outside++
-		}
-		return false
-	}
-	if req.PromptLess {
-		return true // costs the worker next to nothing
-	}
-	if over(f.PrefillTokens, o.MaxPrefillTokens) && side != fleet.Decode || over(f.DecodeBlocks, o.MaxDecodeBlocks) && side != fleet.Prefill {
-		if side == fleet.Prefill {
-			c.prefillBusy = true
-		} else {
-			c.busy++
-		}
-		return false
-	}
-	return true
-}
-
-// over says whether a figure is over a bound; 0 is no bound.
-func over(figure, bound int) bool { return bound > 0 && figure > bound }
-
-// settle takes the cheaper of the best pair and the best aggregated worker, or a
-// decode worker alone where there is nothing else. It leaves decode below 0 when
-// nothing may be taken.
-func (c *choice) settle(req *Request, o *Options, all []Terms, cheapest *[numSides]least, random func(int) int) {
-	prefill, decode, aggregated := &cheapest[fleet.Prefill], &cheapest[fleet.Decode], &cheapest[fleet.Aggregated]
-	c.decodes = decode.n > 0
-	c.required = (c.required || c.decodes) && o.Split.Mode == SplitRequired && prefill.n == 0 && !c.prefillBusy
-	pairCost := prefill.cost() + decode.cost()
-	switch {
-	case req.PromptLess && decode.n > 0:
-		c.take(PromptLess, all, decode, decode)
-	case aggregated.n > 0 && (aggregated.cost() < pairCost || aggregated.cost() == pairCost && random(2) == 0):
-		c.take(OnAggregated, all, aggregated, aggregated)
-	case decode.n > 0 && prefill.n > 0:
-		c.take(Disaggregated, all, prefill, decode)
-	case c.prefillBusy: // one will have room soon, and a decode worker would be held up
-	case o.Split.Mode == SplitRequired && !req.PromptLess:
-	case decode.n > 0:
-		c.take(NoPrefillReady, all, decode, decode)
-		if c.prefillOutside {
-			c.mode = NoPrefillInSubset
-		}
-	}
-}
-
-func (c *choice) take(mode Mode, all []Terms, prefill, decode *least) {
-	c.mode, c.overlap = mode, all[prefill.at].Overlap
-	c.prefill, c.decode = all[prefill.at].Worker, all[decode.at].Worker
-}
-
-// soften replaces the workers that were settled on by ones taken by chance, with
-// weights that fall with the cost (dynamo.md 4.1, temperature).
-func (c *choice) soften(all []Terms, temperature float64, random func(int) int) {
-	if c.mode == OnAggregated {
-		t := sample(all, fleet.Aggregated, temperature, random)
-		c.decode, c.prefill, c.overlap = t.Worker, t.Worker, t.Overlap
-		return
-	}
-	c.decode = sample(all, fleet.Decode, temperature, random).Worker
-	c.prefill = c.decode
-	if c.mode == Disaggregated {
-		t := sample(all, fleet.Prefill, temperature, random)
-		c.prefill, c.overlap = t.Worker, t.Overlap
-	}
-}
-
-// sample draws one of the candidates of a side, of which there is at least one.
-func sample(all []Terms, side fleet.Role, temperature float64, random func(int) int) *Terms {
-	low, high := math.Inf(1), math.Inf(-1)
-	for i := range all {
-		if all[i].Side == side {
-			low, high = min(low, all[i].Cost), max(high, all[i].Cost)
-		}
-	}
-	weight := func(t *Terms) float64 {
-		if high == low {
-			return 1
-		}
-		return math.Exp(-(t.Cost - low) / ((high - low) * temperature))
-	}
-	sum := 0.0
-	for i := range all {
-		if all[i].Side == side {
-			sum += weight(&all[i])
-		}
-	}
-	left := sum * float64(random(1<<53)) / (1 << 53)
-	var last *Terms
-	for i := range all {
-		if all[i].Side != side {
-			continue
-		}
-		last = &all[i]
-		if left -= weight(last); left < 0 {
-			break
-		}
-	}
-	return last
-}
-
-// least keeps the cheapest of the candidates offered, equal ones at random with
-// equal chances.
+// least keeps the cheapest of what is offered, equal ones at random with equal
+// chances.
 type least struct {
 	at  int // of the candidates
 	low float64
 	n   int // how many share the lowest cost
 }
 
-// offer takes the last of the candidates into account.
-func (l *least) offer(all []Terms, random func(int) int) {
-	at := len(all) - 1
-	switch cost := all[at].Cost; {
+func (l *least) offer(at int, cost float64, random func(int) int) {
+	switch {
 	case l.n == 0 || cost < l.low:
 		*l = least{at: at, low: cost, n: 1}
 	case cost == l.low:

@@ -23,6 +23,12 @@ type Options struct {
 	MaxPrefillShare, MaxBlocksShare float64
 }
 
+// inUse are options with all knobs of each class.
+type inUse struct {
+	Options
+	classes map[string]*DynamoKnobs
+}
+
 // Model is a way to put a price on a worker.
 type Model uint8
 
@@ -147,16 +153,31 @@ type TransferOptions struct {
 // DefaultOptions price by congestion, split while a prefill worker is ready, and
 // have no bounds.
 func DefaultOptions() Options {
-	return Options{
-		Dynamo: DefaultDynamoKnobs(),
-		Split:  SplitOptions{ShortTokens: 2048, ShortRatio: 0.7},
-	}
+	return Options{Dynamo: DefaultDynamoKnobs(), Split: SplitOptions{ShortTokens: 2048, ShortRatio: 0.7}}
 }
 
 // SetOptions takes other options into use, for decisions from now on.
 func (p *Picker) SetOptions(o Options) {
-	if o.Dynamo.OverlapScoreCredit == 0 {
-		o.Dynamo.HostCacheHitWeight, o.Dynamo.DiskCacheHitWeight = 0, 0
+	o.Dynamo.settle()
+	used := inUse{o, make(map[string]*DynamoKnobs, len(o.Classes))}
+	for name, class := range o.Classes {
+		k := o.Dynamo
+		for _, v := range []struct{ to, from *float64 }{
+			{&k.OverlapScoreCredit, class.OverlapScoreCredit}, {&k.PrefillLoadScale, class.PrefillLoadScale}, {&k.Temperature, class.Temperature},
+		} {
+			if v.from != nil {
+				*v.to = *v.from
+			}
+		}
+		k.settle()
+		used.classes[name] = &k
 	}
-	p.options.Store(&o)
+	p.options.Store(&used)
+}
+
+// settle makes a credit of 0 mean what it says, on all tiers.
+func (k *DynamoKnobs) settle() {
+	if k.OverlapScoreCredit == 0 {
+		k.HostCacheHitWeight, k.DiskCacheHitWeight, k.SharedCacheMultiplier = 0, 0, 0
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
-	"github.com/warmpath/warmpath/pkg/kvevent"
 	"github.com/warmpath/warmpath/pkg/load"
 )
 
@@ -46,13 +45,23 @@ const (
 	// SplitOff: the options ask not to split, so the decode worker computes the
 	// prompt.
 	SplitOff
+	// KeptShort: little of the prompt is to be computed on the decode worker, so it
+	// computes it. See Condition.
+	KeptShort
+	// KeptPrefillBusy: the decode worker computes the prompt, because the prefill
+	// worker has much to do.
+	KeptPrefillBusy
+	// KeptFaster: the decode worker computes the prompt, because that is estimated to
+	// take less time than a split.
+	KeptFaster
 	// NumModes is the number of modes.
-	NumModes = 6
+	NumModes = 9
 )
 
 // String returns the mode as metrics and logs name it.
 func (m Mode) String() string {
-	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset", "no_prompt", "split_off"}[m]
+	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset", "no_prompt", "split_off",
+		"kept_short", "kept_prefill_busy", "kept_faster"}[m]
 }
 
 // Request is what a decision needs to know of a request.
@@ -90,18 +99,13 @@ func (s *Subset) Has(e netip.AddrPort) bool {
 type Decision struct {
 	Decode, Prefill fleet.Worker
 	Mode            Mode
-	Matched         int // blocks of the prompt that Prefill holds, on any tier
-	Best            int // blocks that the best worker in the pool holds
-	Total           int // full blocks of the prompt
-	Reservation     *load.Reservation
-}
-
-// Scratch is the memory of one decision at a time, for reuse. The zero value is
-// ready. After Pick, Candidates has every candidate's terms, in the order of the
-// snapshot.
-type Scratch struct {
-	Candidates []Terms
-	match      index.Match
+	// Moot: the condition of a split would have kept the prompt on the decode worker,
+	// but the data plane cannot do that. See SplitOptions.NeedsPair.
+	Moot        bool
+	Matched     int // blocks of the prompt that Prefill need not compute: those it holds on any tier, or reads from a store for all
+	Best        int // the same of the best worker in the pool
+	Total       int // full blocks of the prompt
+	Reservation *load.Reservation
 }
 
 // Picker makes decisions over a pool. Pick may be called at once from many
@@ -111,139 +115,79 @@ type Picker struct {
 	guesses   *index.Speculation
 	load      *load.Table
 	blockSize int
-	options   atomic.Pointer[Options]
+	options   atomic.Pointer[inUse]
 	mu        sync.Mutex // orders changes of the pool
 	pool      atomic.Pointer[pool]
-}
-
-// pool is a snapshot with what decisions look up per worker.
-type pool struct {
-	*fleet.Snapshot
-	slots []index.Slot
-	loads []*load.Worker
 }
 
 // New returns a picker with an empty pool and DefaultOptions. blockSize is tokens
 // per KV block.
 func New(x *index.Index, guesses *index.Speculation, table *load.Table, blockSize int) *Picker {
 	p := &Picker{index: x, guesses: guesses, load: table, blockSize: blockSize}
-	p.pool.Store(&pool{Snapshot: &fleet.Snapshot{}})
+	p.pool.Store(&pool{Snapshot: &fleet.Snapshot{}, sites: newSites()})
 	p.SetOptions(DefaultOptions())
 	return p
 }
 
-// SetFleet replaces the pool. Guesses about workers that left are forgotten, and
-// so is their load when their last request ends. What they hold stays in the
-// index: a worker that only blinked still has its cache, and would never tell of
-// it again. Whoever follows their events calls Drop when they stay away.
-//
-// It returns index.ErrFull when some workers got no place in the index: they are
-// served by load alone.
-func (p *Picker) SetFleet(s *fleet.Snapshot) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	prev := p.pool.Load()
-	for i, w := range prev.Workers {
-		if _, still := s.Index(w.Key); still {
-			continue
-		}
-		p.guesses.Forget(prev.slots[i])
-		if p.index.Held(w.Key) == [kvevent.NumTiers]int{} {
-			p.index.Drop(w.Key)
-		}
-	}
-	next := &pool{Snapshot: s, slots: make([]index.Slot, len(s.Workers)), loads: make([]*load.Worker, len(s.Workers))}
-	var full error
-	for i, w := range s.Workers {
-		slot, err := p.register(w.Key, s)
-		if err != nil {
-			full, slot = err, index.MaxWorkers // holds nothing
-		}
-		next.slots[i] = slot
-		next.loads[i] = p.load.Worker(w.Key)
-	}
-	p.pool.Store(next)
-	p.load.Retain(s)
-	return full
-}
+// optimistic is how often a decision is tried without the lock. It is made again
+// when something was booked meanwhile on the workers that it chose.
+const optimistic = 2
 
-// register gives a worker a place in the index. When there is none, everybody
-// who is not in the new pool makes room.
-func (p *Picker) register(k fleet.Key, pool *fleet.Snapshot) (index.Slot, error) {
-	slot, err := p.index.Register(k)
-	if err == nil {
-		return slot, nil
-	}
-	for _, other := range p.index.Workers() {
-		if _, member := pool.Index(other); !member {
-			p.drop(other)
-		}
-	}
-	return p.index.Register(k)
-}
-
-// Drop forgets what is known of a worker, unless the pool has it (again).
-func (p *Picker) Drop(k fleet.Key) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, member := p.pool.Load().Index(k); !member {
-		p.drop(k)
-	}
-}
-
-func (p *Picker) drop(k fleet.Key) {
-	p.Forget(k)
-	p.index.Drop(k)
-}
-
-// Forget drops the guesses about a worker, as when its cache is gone.
-func (p *Picker) Forget(k fleet.Key) {
-	if slot, ok := p.index.Lookup(k); ok {
-		p.guesses.Forget(slot)
-	}
-}
-
-// Fleet returns the pool in use.
-func (p *Picker) Fleet() *fleet.Snapshot { return p.pool.Load().Snapshot }
-
-// Pick chooses the workers for a request and books its load on them. random(n)
-// returns a number in [0, n). The caller must release the decision's reservation.
+// Pick chooses the workers for a request and books its load on them, in one step:
+// no other decision comes between. random(n) returns a number in [0, n). The caller
+// must release the decision's reservation. With an error, the decision has Best and
+// Total only.
 func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Scratch) (Decision, error) {
-	pool := p.pool.Load()
-	p.index.Match(req.Chains, &s.match)
-	p.guesses.Merge(now, req.Chains, &s.match)
-	blocks := (req.Tokens + p.blockSize - 1) / p.blockSize
-
-	p.load.Lock()
-	choice := p.choose(pool, req, blocks, random, s)
-	if choice.decode < 0 {
+	s.look(p, req, now)
+	c := choice{}
+	for try := 0; ; try++ {
+		if try == optimistic {
+			p.load.Lock()
+			c = s.choose(random)
+			break
+		}
+		c = s.choose(random)
+		p.load.Lock()
+		if s.holds(&c) {
+			break
+		}
 		p.load.Unlock()
-		return Decision{}, choice.err()
 	}
-	missing := max(0, req.Tokens-choice.overlap.Total()*p.blockSize)
-	reservation := p.load.Reserve(load.Booking{
+	p.load.Arrived(now, s.computing)
+	if c.err != nil {
+		p.load.Unlock()
+		return Decision{Best: max(s.best, s.bestDecode), Total: len(req.Chains)}, c.err
+	}
+	prefill, decode := s.member(c.prefill), s.member(c.decode)
+	matched := s.matched(prefill)
+	booking := load.Booking{
 		At:            now,
-		PrefillTokens: missing,
-		Blocks:        blocks,
-		Chains:        req.Chains,
-		PrefillKey:    pool.Workers[choice.prefill].Key,
-		Prefill:       pool.loads[choice.prefill],
-		DecodeKey:     pool.Workers[choice.decode].Key,
-		Decode:        pool.loads[choice.decode],
-	})
+		PrefillTokens: max(0, req.Tokens-matched*p.blockSize),
+		Prompt:        req.Tokens,
+		Blocks:        s.blocks(),
+		PrefillKey:    s.worker(c.prefill).Key,
+		Prefill:       prefill.load,
+		DecodeKey:     s.worker(c.decode).Key,
+		Decode:        decode.load,
+	}
+	if s.shares(c.mode) {
+		booking.Chains = req.Chains[:min(len(req.Chains), booking.Blocks)]
+	}
+	reservation := p.load.Reserve(booking)
 	p.load.Unlock()
 
 	// The guess belongs to the worker that computes the prompt and tells of it.
 	// A decode worker that has to prefill publishes no events to confirm it.
-	if !req.NoGuess && (choice.mode == Disaggregated || choice.mode == OnAggregated) {
-		p.guesses.Record(now, pool.slots[choice.prefill], req.Chains, choice.overlap.Device)
+	if !req.NoGuess && (c.mode == Disaggregated || c.mode == OnAggregated) {
+		p.guesses.Record(now, prefill.slot, req.Chains, s.match.Depth(prefill.slot).Device)
 	}
 	return Decision{
-		Decode:      pool.Workers[choice.decode],
-		Prefill:     pool.Workers[choice.prefill],
-		Mode:        choice.mode,
-		Matched:     choice.overlap.Total(),
-		Best:        choice.best,
+		Decode:      *s.worker(c.decode),
+		Prefill:     *s.worker(c.prefill),
+		Mode:        c.mode,
+		Moot:        c.moot,
+		Matched:     matched,
+		Best:        s.bestFor(c.mode),
 		Total:       len(req.Chains),
 		Reservation: reservation,
 	}, nil

@@ -82,10 +82,12 @@ func promptOf(seed, n int) ([]block.Hash, []block.Chain) {
 }
 
 // hold makes a worker hold the first depth blocks of a prompt, tier after tier.
-func (r *rig) hold(t testing.TB, id uint64, contents []block.Hash, depth index.Depth) {
-	t.Helper()
+func (r *rig) hold(t interface{ Fatal(args ...any) }, id uint64, contents []block.Hash, depth index.Depth) {
 	ev := kvevent.Event{WorkerID: id, Kind: kvevent.Stored}
 	at := 0
+	if depth.Total() == 0 {
+		return
+	}
 	for tier, n := range []int{depth.Device, depth.Host, depth.Disk, depth.External} {
 		ev.Tier, ev.Blocks = kvevent.Tier(tier), nil
 		ev.HasParent, ev.Parent = at > 0, kvevent.EngineHash(contents[max(0, at-1)])
@@ -107,6 +109,16 @@ func (r *rig) busy(id uint64, tokens, blocks int) *load.Reservation {
 	return r.load.Reserve(load.Booking{
 		PrefillTokens: tokens, Blocks: blocks,
 		PrefillKey: fleet.Key{ID: id}, DecodeKey: fleet.Key{ID: id}, Prefill: w, Decode: w,
+	})
+}
+
+// uses makes a worker decode a request of some full blocks.
+func (r *rig) uses(id uint64, chains []block.Chain) *load.Reservation {
+	w := r.load.Worker(fleet.Key{ID: id})
+	r.load.Lock()
+	defer r.load.Unlock()
+	return r.load.Reserve(load.Booking{
+		Blocks: len(chains), Chains: chains, PrefillKey: fleet.Key{ID: id}, DecodeKey: fleet.Key{ID: id}, Prefill: w, Decode: w,
 	})
 }
 

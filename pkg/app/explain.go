@@ -1,0 +1,162 @@
+package app
+
+import (
+	"cmp"
+
+	"github.com/warmpath/warmpath/pkg/extproc"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/load"
+	"github.com/warmpath/warmpath/pkg/pick"
+)
+
+// Explained is the answer of POST /explain: where a request would go now, and why.
+// It never repeats the prompt.
+type Explained struct {
+	Model       string  `json:"model"`
+	Rho         float64 `json:"rho"` // share of time that workers which compute prompts are busy
+	Temperature float64 `json:"temperature,omitempty"`
+	BlockSize   int     `json:"blockSize"` // tokens
+
+	Prompt   ExplainedPrompt    `json:"prompt"`
+	Decision *ExplainedDecision `json:"decision,omitempty"` // none: see Refusal
+	Refusal  string             `json:"refusal,omitempty"`
+	Pair     *ExplainedPair     `json:"pair,omitempty"` // none can be made
+	Workers  []ExplainedWorker  `json:"workers"`
+}
+
+// ExplainedPrompt is what is known of the prompt.
+type ExplainedPrompt struct {
+	Tokens int    `json:"tokens"` // estimated where Source is unknown
+	Blocks int    `json:"blocks"` // full ones whose ids are known
+	Source string `json:"source"` // of the token ids
+}
+
+// ExplainedDecision is where the request would go.
+type ExplainedDecision struct {
+	Mode    string `json:"mode"`
+	Prefill string `json:"prefill"` // computes the prompt
+	Decode  string `json:"decode"`
+	Matched int    `json:"matchedBlocks"` // that Prefill need not compute
+	Best    int    `json:"bestBlocks"`    // the same of the best worker
+	Moot    bool   `json:"conditionMoot,omitempty"`
+}
+
+// ExplainedPair is the cheapest pair, whether it is taken or not.
+type ExplainedPair struct {
+	Distance     string  `json:"distance"`
+	Transfer     float64 `json:"transferCost"` // in the unit of the model
+	SplitSeconds float64 `json:"splitSeconds"` // estimated time to the first token
+	AloneSeconds float64 `json:"aloneSeconds"` // the same of a decode worker alone
+}
+
+// ExplainedWorker is what a decision knows of a worker. Costs are in tokens for
+// Congestion and in blocks for Dynamo; the lowest one wins.
+type ExplainedWorker struct {
+	Name     string `json:"name"`
+	ID       uint64 `json:"id,string"`
+	Rank     uint32 `json:"rank"`
+	Endpoint string `json:"endpoint"`
+	Role     string `json:"role"`
+	Side     string `json:"side"` // what it would do
+	Chosen   string `json:"chosen,omitempty"`
+	Out      string `json:"out,omitempty"` // why it cannot be taken
+
+	Held    ExplainedHeld `json:"held"`
+	Shared  int           `json:"sharedBlocks"`       // it would read from a store for all
+	Saved   float64       `json:"savedBlocks"`        // weighted by tier
+	Active  int           `json:"activeBlocks"`       // of the prompt, in use there already
+	Penalty float64       `json:"penalty"`            // blocks
+	Load    ExplainedLoad `json:"load"`               //
+	Cost    ExplainedCost `json:"cost"`               // of what it would do
+	Local   ExplainedCost `json:"localCost,omitzero"` // of computing the prompt as well
+}
+
+// ExplainedHeld is what a worker holds of the prompt, in blocks.
+type ExplainedHeld struct {
+	Device   int `json:"device"`
+	Host     int `json:"host"`
+	Disk     int `json:"disk"`
+	External int `json:"external"`
+}
+
+// ExplainedLoad is the load of a worker.
+type ExplainedLoad struct {
+	PrefillTokens   int     `json:"prefillTokens"`
+	DecodeBlocks    int     `json:"decodeBlocks"`
+	Requests        int     `json:"requests"`
+	SecondsPerToken float64 `json:"secondsPerToken,omitempty"`
+}
+
+// ExplainedCost is a cost in both models.
+type ExplainedCost struct {
+	Congestion float64 `json:"congestion"`
+	Dynamo     float64 `json:"dynamo"`
+}
+
+// explained turns an explanation into its report.
+func explained(e *pick.Explanation, source extproc.Source) *Explained {
+	x := &Explained{
+		Model: e.Model.String(), Rho: e.Rho, Temperature: e.Temperature, BlockSize: e.BlockSize,
+		Prompt:  ExplainedPrompt{Tokens: e.Tokens, Blocks: e.Blocks, Source: source.String()},
+		Workers: make([]ExplainedWorker, 0, len(e.Workers)),
+	}
+	for i := range e.Workers {
+		x.Workers = append(x.Workers, explainedWorker(&e.Workers[i]))
+	}
+	if e.SplitEstimate > 0 || e.AloneEstimate > 0 {
+		x.Pair = &ExplainedPair{Distance: e.Way.String(), Transfer: e.Transfer, SplitSeconds: e.SplitEstimate, AloneSeconds: e.AloneEstimate}
+	}
+	if e.Err != nil {
+		x.Refusal = e.Err.Error()
+		return x
+	}
+	prefill, decode := &x.Workers[e.Prefill], &x.Workers[e.Decode]
+	prefill.Chosen, decode.Chosen = "prefill", "decode"
+	if e.Prefill == e.Decode {
+		decode.Chosen = "both"
+	}
+	x.Decision = &ExplainedDecision{
+		Mode: e.Mode.String(), Prefill: prefill.Name, Decode: decode.Name, Matched: e.Matched, Best: e.Best, Moot: e.Moot,
+	}
+	return x
+}
+
+func explainedWorker(w *pick.WorkerTerms) ExplainedWorker {
+	return ExplainedWorker{
+		Name: w.Worker.Name, ID: w.Worker.ID, Rank: w.Worker.Rank, Endpoint: w.Worker.Endpoint.String(),
+		Role: w.Worker.Role.String(), Side: w.Side.String(), Out: w.Out.String(),
+		Held: explainedHeld(w.Held), Shared: w.Shared, Saved: w.Saved, Active: w.Active, Penalty: w.Penalty,
+		Load: explainedLoad(w.Load), Cost: explainedCost(w.Cost), Local: explainedCost(w.Local),
+	}
+}
+
+func explainedHeld(d index.Depth) ExplainedHeld { return ExplainedHeld(d) }
+
+func explainedLoad(f load.Figures) ExplainedLoad {
+	return ExplainedLoad{PrefillTokens: f.PrefillTokens, DecodeBlocks: f.DecodeBlocks, Requests: f.Requests, SecondsPerToken: f.SecondsPerToken}
+}
+
+func explainedCost(c [pick.NumModels]float64) ExplainedCost {
+	return ExplainedCost{Congestion: c[pick.Congestion], Dynamo: c[pick.Dynamo]}
+}
+
+// Compare orders workers for people: the chosen ones first, then by cost in the model
+// in use, those that cannot be taken last.
+func (x *Explained) Compare(a, b *ExplainedWorker) int {
+	rank := func(w *ExplainedWorker) int {
+		switch {
+		case w.Chosen != "":
+			return 0
+		case w.Out == "":
+			return 1
+		}
+		return 2
+	}
+	cost := func(w *ExplainedWorker) float64 {
+		if x.Model == pick.Dynamo.String() {
+			return w.Cost.Dynamo
+		}
+		return w.Cost.Congestion
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Side, b.Side), cmp.Compare(cost(a), cost(b)), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Rank, b.Rank))
+}

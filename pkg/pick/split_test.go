@@ -1,0 +1,131 @@
+package pick_test
+
+import (
+	"testing"
+
+	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/pick"
+)
+
+// When a prompt stays on its decode worker. Two prefill workers, two decode workers,
+// a prompt of 4,000 tokens; decode worker 3 holds some of it.
+func TestConditions(t *testing.T) {
+	const tokens = 4000
+	contents, chains := promptOf(1, tokens/blockSize)
+	for _, tc := range []struct {
+		name      string
+		condition pick.Condition
+		held      int // tokens, by decode worker 3
+		busy      int // prefill tokens that wait on both prefill workers
+		want      pick.Mode
+	}{
+		{"no condition", pick.Never, tokens, 0, pick.Disaggregated},
+		{"short, nothing held", pick.IfShort, 0, 0, pick.Disaggregated},
+		{"short, 2,048 tokens left", pick.IfShort, tokens - 2048, 0, pick.Disaggregated},
+		{"short, 2,032 tokens left", pick.IfShort, tokens - 2032, 0, pick.KeptShort},
+		{"short, all held", pick.IfShort, tokens, 0, pick.KeptShort},
+		{"busy, at the line", pick.IfPrefillBusy, 0, 10_000, pick.Disaggregated},
+		{"busy, over the line", pick.IfPrefillBusy, 0, 10_001, pick.KeptPrefillBusy},
+		{"busy says nothing of short ones", pick.IfPrefillBusy, tokens, 0, pick.Disaggregated},
+		{"either, short", pick.IfEither, tokens, 0, pick.KeptShort},
+		{"either, busy", pick.IfEither, 0, 10_001, pick.KeptPrefillBusy},
+		{"either, neither", pick.IfEither, 0, 10_000, pick.Disaggregated},
+		{"faster, all held", pick.IfFaster, tokens, 0, pick.KeptFaster},
+		{"faster, nothing held and nothing waits", pick.IfFaster, 0, 0, pick.KeptFaster}, // the transfer takes time
+		{"slower than nobody", pick.IfFaster, tokens / 2, 10_000, pick.KeptFaster},
+	} {
+		for _, m := range []pick.Model{pick.Congestion, pick.Dynamo} {
+			t.Run(m.String()+"/"+tc.name, func(t *testing.T) {
+				r := newRig(t, ttl, append(workers(1, 2, fleet.Prefill), workers(3, 2, fleet.Decode)...)...)
+				o := pick.DefaultOptions()
+				o.Model, o.Split.Condition, o.Split.BusyPrefillTokens = m, tc.condition, 10_000
+				o.Transfer.SerialSeconds = 0.01
+				r.picker.SetOptions(o)
+				r.hold(t, 3, contents, index.Depth{Device: tc.held / blockSize})
+				r.busy(1, tc.busy, 0)
+				r.busy(2, tc.busy, 0)
+				r.busy(4, 0, 1) // so that all else speaks for worker 3
+				r.uses(4, nil)
+				d := r.mustPick(t, pick.Request{Tokens: tokens, Chains: chains})
+				if d.Mode != tc.want || d.Decode.ID != 3 || d.Moot {
+					t.Fatalf("%v on %d, want %v on 3", d.Mode, d.Decode.ID, tc.want)
+				}
+				if d.Mode != pick.Disaggregated && (d.Prefill.ID != 3 || d.Matched != tc.held/blockSize) {
+					t.Errorf("prefill on %d, matched %d", d.Prefill.ID, d.Matched)
+				}
+			})
+		}
+	}
+}
+
+// A short prompt is short as a share, too: 1,000 tokens of which nothing is held are
+// all of it.
+func TestShortPromptsThatAreAllNew(t *testing.T) {
+	_, chains := promptOf(1, 62)
+	r := newRig(t, ttl, worker(1, fleet.Prefill), worker(2, fleet.Decode))
+	o := pick.DefaultOptions()
+	o.Split.Condition = pick.IfShort
+	r.picker.SetOptions(o)
+	if d := r.mustPick(t, pick.Request{Tokens: 1000, Chains: chains}); d.Mode != pick.Disaggregated {
+		t.Errorf("%v: Dynamo asks for less than 0.7 of the prompt as well", d.Mode)
+	}
+	o.Split.ShortRatio = 1.1 // so that the number of tokens decides alone
+	r.picker.SetOptions(o)
+	if d := r.mustPick(t, pick.Request{Tokens: 1000, Chains: chains}); d.Mode != pick.KeptShort {
+		t.Errorf("%v, want kept_short", d.Mode)
+	}
+}
+
+// Where the data plane needs a pair, a prompt that would be kept goes to an
+// aggregated worker, or the condition is moot.
+func TestNeedsPair(t *testing.T) {
+	contents, chains := promptOf(1, 10)
+	for _, tc := range []struct {
+		name       string
+		aggregated bool
+		want       pick.Mode
+		moot       bool
+	}{{"with aggregated workers", true, pick.OnAggregated, false}, {"without", false, pick.Disaggregated, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			pool := []fleet.Worker{worker(1, fleet.Prefill), worker(2, fleet.Decode)}
+			if tc.aggregated {
+				pool = append(pool, worker(3, fleet.Aggregated))
+			}
+			r := newRig(t, ttl, pool...)
+			o := pick.DefaultOptions()
+			o.Split.Condition, o.Split.NeedsPair = pick.IfShort, true
+			r.picker.SetOptions(o)
+			r.hold(t, 2, contents, index.Depth{Device: 10})
+			r.busy(3, 100*blockSize, 0) // dearer than a pair
+			d := r.mustPick(t, pick.Request{Tokens: 160, Chains: chains})
+			if d.Mode != tc.want || d.Moot != tc.moot {
+				t.Errorf("%v, moot %v; want %v, %v", d.Mode, d.Moot, tc.want, tc.moot)
+			}
+		})
+	}
+}
+
+// A decode worker that is over the bound for prompts keeps none.
+func TestBusyDecodeWorkersKeepNothing(t *testing.T) {
+	contents, chains := promptOf(1, 10)
+	r := newRig(t, ttl, worker(1, fleet.Prefill), worker(2, fleet.Decode))
+	o := pick.DefaultOptions()
+	o.Split.Condition, o.MaxPrefillTokens = pick.IfShort, 100
+	r.picker.SetOptions(o)
+	r.hold(t, 2, contents, index.Depth{Device: 10})
+	r.busy(2, 101, 0)
+	if d := r.mustPick(t, pick.Request{Tokens: 160, Chains: chains}); d.Mode != pick.Disaggregated {
+		t.Errorf("%v, want disaggregated", d.Mode)
+	}
+}
+
+// Without prefill workers the decode worker that holds the prompt computes it.
+func TestAloneGoesToTheHolder(t *testing.T) {
+	contents, chains := promptOf(1, 10)
+	r := newRig(t, ttl, workers(1, 3, fleet.Decode)...)
+	r.hold(t, 2, contents, index.Depth{Device: 8})
+	if d := r.mustPick(t, pick.Request{Tokens: 160, Chains: chains}); d.Mode != pick.NoPrefillReady || d.Decode.ID != 2 {
+		t.Errorf("%v on %d, want no_prefill_ready on 2", d.Mode, d.Decode.ID)
+	}
+}
