@@ -131,27 +131,6 @@ func (a *App) serveNATS(cfg *v1alpha1.EndpointPickerConfig) (err error) {
 	return nil
 }
 
-// routerTTL is how long a worker is taken to hold a prompt where no events say so
-// (dynamo.md 4.2).
-const routerTTL = 2 * time.Minute
-
-// guessTTL is how long decisions are remembered: until events confirm them or, in the
-// approximate mode, in the place of events. Where there are none by accident nothing
-// is guessed.
-func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
-	switch {
-	case spec.Cost.LoadOnly():
-		return 0
-	case spec.Cost.Approximate():
-		ttl := v1alpha1.Duration{Duration: routerTTL}
-		setFrom(&ttl, spec.Cost.RouterTTL)
-		return ttl.Duration
-	case !hears(spec) || spec.EventPlane.SpeculationTTL == nil:
-		return 0
-	}
-	return spec.EventPlane.SpeculationTTL.Duration
-}
-
 func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {
 	for _, l := range []struct {
 		what, address string

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/eventplane"
@@ -60,27 +61,33 @@ func TestEnginesOfAPool(t *testing.T) {
 	}
 }
 
-func TestGuessesNeedEvents(t *testing.T) {
-	ttl, nats := &v1alpha1.Duration{Duration: 7}, v1alpha1.NATSSpec{URL: "nats://nats:4222"}
-	heard := v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}
-	var congestion v1alpha1.CostSpec
-	for _, tc := range []struct {
+func TestGuessTTL(t *testing.T) {
+	nats, none := v1alpha1.NATSSpec{URL: "nats://nats:4222"}, v1alpha1.CostSpec{}
+	for name, tc := range map[string]struct {
 		plane v1alpha1.EventPlaneSpec
 		cost  v1alpha1.CostSpec
-		want  int64
+		ttl   time.Duration
+		alone bool
 	}{
-		{heard, congestion, 7},
-		{v1alpha1.EventPlaneSpec{NATS: nats}, congestion, 0},
-		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, congestion, 0}, // waits for a policy that names a server
-		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, congestion, 0},
-		{heard, loadOnly(), 0},
-		{heard, v1alpha1.CostSpec{UseKVEvents: new(true)}, 7},
-		{heard, v1alpha1.CostSpec{UseKVEvents: new(false)}, int64(routerTTL)},
-		{heard, v1alpha1.CostSpec{UseKVEvents: new(false), RouterTTL: &v1alpha1.Duration{Duration: 9}}, 9},
+		"beside events":        {v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: &v1alpha1.Duration{Duration: 7}}, none, 7, false},
+		"the default":          {v1alpha1.EventPlaneSpec{NATS: nats}, none, 5 * time.Second, false},
+		"turned off":           {v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: &v1alpha1.Duration{}}, none, 0, false},
+		"no event plane":       {v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true}, none, 2 * time.Minute, true},
+		"no server is named":   {v1alpha1.EventPlaneSpec{}, none, 2 * time.Minute, true},
+		"load only":            {v1alpha1.EventPlaneSpec{NATS: nats}, loadOnly(), 0, true},
+		"load only, no events": {v1alpha1.EventPlaneSpec{Disabled: true}, loadOnly(), 0, true},
+		"events not wanted":    {v1alpha1.EventPlaneSpec{NATS: nats}, v1alpha1.CostSpec{UseKVEvents: new(false)}, 2 * time.Minute, true},
+		"a TTL of its own":     {v1alpha1.EventPlaneSpec{NATS: nats}, v1alpha1.CostSpec{UseKVEvents: new(false), RouterTTL: &v1alpha1.Duration{Duration: 9}}, 9, true},
+		"events are wanted":    {v1alpha1.EventPlaneSpec{NATS: nats}, v1alpha1.CostSpec{UseKVEvents: new(true)}, 5 * time.Second, false},
 	} {
-		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane, Cost: tc.cost}); int64(got) != tc.want {
-			t.Errorf("%+v, %+v: guesses live %v", tc.plane, tc.cost, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := v1alpha1.EndpointPickerConfig{Spec: v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}}
+			c.Spec.Cost = tc.cost
+			c.Default()
+			if ttl, alone := guessTTL(&c.Spec); ttl != tc.ttl || alone != tc.alone {
+				t.Errorf("decisions are remembered for %v, alone: %v; want %v, %v", ttl, alone, tc.ttl, tc.alone)
+			}
+		})
 	}
 }
 

@@ -71,7 +71,7 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 }
 
 // connects says whether a spec has an event plane. One that names no server waits for
-// a policy that does: until then requests are routed by load alone.
+// a policy that does: until then requests are routed by what earlier decisions tell.
 func connects(spec *v1alpha1.RoutingPolicySpec) bool {
 	return !spec.EventPlane.Disabled && spec.EventPlane.NATS.URL != ""
 }

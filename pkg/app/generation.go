@@ -36,10 +36,10 @@ func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g
 	} else if g.events, err = newEvents(a, spec); err != nil {
 		return nil, err
 	}
-	if old != nil && old.events == g.events && guessTTL(old.spec) == guessTTL(spec) {
+	if old != nil && old.events == g.events && sameGuesses(old.spec, spec) {
 		g.guesses = old.guesses
 	} else {
-		g.guesses = index.NewSpeculation(guessTTL(spec))
+		g.guesses = newGuesses(spec)
 	}
 	if old != nil && sameTokenizer(old.spec, spec) {
 		g.tokenizer = old.tokenizer

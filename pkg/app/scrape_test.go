@@ -11,6 +11,7 @@ import (
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/simengine"
 )
 
@@ -57,6 +58,12 @@ func TestFullWorkerIsSeen(t *testing.T) {
 	}
 	if r.metric(t, `warmpath_scrapes_total{result="ok"}`) < 2 || r.metric(t, "warmpath_scrape_duration_seconds_count") < 2 {
 		t.Error("looks at metrics are not counted")
+	}
+
+	figures := map[uint64]load.Figures{}
+	r.load.Read(func(k fleet.Key, f load.Figures) { figures[k.ID] = f })
+	if f := figures[31]; f.Waiting != 42 || f.KVUse != 0.99 {
+		t.Errorf("decisions see %+v", f)
 	}
 
 	broken.Store(true)

@@ -77,7 +77,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	for class := range m.answers {
 		m.answers[class] = answers.WithLabelValues([...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx"}[class])
 	}
-	prompts := counter("prompts_total", "Prompts by where their token ids came from; unknown ones are routed by load alone.", "source")
+	prompts := counter("prompts_total", "Prompts by where their token ids came from; text ones have none and are matched by their text, unknown ones are routed by load alone.", "source")
 	for source := range m.prompts {
 		m.prompts[source] = prompts.WithLabelValues(Source(source).String())
 	}
@@ -107,8 +107,9 @@ func (m *metrics) retain(pool *fleet.Snapshot) {
 	}
 }
 
-// decided counts the outcome of one decision.
-func (m *metrics) decided(d *pick.Decision, err error) {
+// decided counts the outcome of one decision. Blocks count only where they are the
+// engine's, not guessed from a text.
+func (m *metrics) decided(d *pick.Decision, source Source, err error) {
 	if err != nil {
 		reason := "no_endpoint"
 		switch {
@@ -126,9 +127,11 @@ func (m *metrics) decided(d *pick.Decision, err error) {
 	if d.Moot {
 		m.moot.Inc()
 	}
-	m.total.Add(float64(d.Total))
-	m.best.Add(float64(d.Best))
-	m.matched.Add(float64(d.Matched))
+	if source != Text {
+		m.total.Add(float64(d.Total))
+		m.best.Add(float64(d.Best))
+		m.matched.Add(float64(d.Matched))
+	}
 	m.workers.WithLabelValues(d.Decode.Name, strconv.FormatUint(uint64(d.Decode.Rank), 10), "decode").Inc()
 	if d.Mode == pick.Disaggregated {
 		m.workers.WithLabelValues(d.Prefill.Name, strconv.FormatUint(uint64(d.Prefill.Rank), 10), "prefill").Inc()
@@ -138,7 +141,7 @@ func (m *metrics) decided(d *pick.Decision, err error) {
 // askedWith counts what was known of the prompt of a decision.
 func (m *metrics) askedWith(source Source) {
 	m.withPrompt.Add(1)
-	if source != Unknown {
+	if source != Unknown && source != Text {
 		m.withTokens.Add(1)
 	}
 }

@@ -58,10 +58,11 @@ warmpath_decisions_total{mode="split_off"} 0
 warmpath_prompt_blocks_total{kind="best"} 6
 warmpath_prompt_blocks_total{kind="matched"} 6
 warmpath_prompt_blocks_total{kind="total"} 6
-# HELP warmpath_prompts_total Prompts by where their token ids came from; unknown ones are routed by load alone.
+# HELP warmpath_prompts_total Prompts by where their token ids came from; text ones have none and are matched by their text, unknown ones are routed by load alone.
 # TYPE warmpath_prompts_total counter
 warmpath_prompts_total{source="engine"} 0
 warmpath_prompts_total{source="in_process"} 0
+warmpath_prompts_total{source="text"} 0
 warmpath_prompts_total{source="token_ids"} 3
 warmpath_prompts_total{source="unknown"} 1
 # HELP warmpath_refusals_total Requests answered by the picker itself, by status and error code.
@@ -120,7 +121,7 @@ func TestRetain(t *testing.T) {
 	m.retain(pool("stays", "leaves"))
 	for _, name := range []string{"stays", "leaves"} {
 		w := fleet.Worker{Name: name}
-		m.decided(&pick.Decision{Decode: w, Prefill: w}, nil)
+		m.decided(&pick.Decision{Decode: w, Prefill: w}, Unknown, nil)
 	}
 	if n := testutil.CollectAndCount(m.workers); n != 4 {
 		t.Fatalf("%d series, want 4", n)

@@ -34,8 +34,8 @@ const (
 // (engines.md 6.1).
 const bytesPerToken = 4
 
-// maxMediaTokens bounds that estimate for a prompt with images or the like: they
-// are a few hundred tokens each, whatever their bytes.
+// maxMediaTokens bounds that estimate for what follows the first image or the like
+// of a prompt: they are a few hundred tokens each, whatever their bytes.
 const maxMediaTokens = 4096
 
 // head is what the request headers say.
@@ -170,7 +170,7 @@ type work struct {
 const maxPooled = 8 << 20
 
 func (s *Server) putWork(w *work) {
-	w.prompt.end(nil)
+	w.prompt.end()
 	w.req = pick.Request{}
 	if w.prompt.room()+w.body.Room() <= maxPooled {
 		s.works.Put(w)
@@ -184,7 +184,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
 	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
-	adapter, prompted := "", false
+	adapter, prompted, source := "", false, Unknown
 	if h.kind != prompt.Other && body != nil {
 		w.body.Decode = r.DecodeTexts
 		if err := w.body.Scan(h.kind, body); err != nil {
@@ -199,15 +199,15 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 			return err // the client went away meanwhile
 		}
 		w.ask(&w.req)
-		prompted = true
+		prompted, source = true, w.prompt.Source
 	}
 	err := st.place(ctx, w)
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err() // it went away while it waited for a worker
 	}
-	s.metrics.decided(&st.decision, err)
+	s.metrics.decided(&st.decision, source, err)
 	if err == nil && prompted {
-		s.metrics.askedWith(w.prompt.Source)
+		s.metrics.askedWith(source)
 	}
 	if err == nil {
 		s.name(r, h, &st.decision)
@@ -226,15 +226,19 @@ func (w *work) ask(req *pick.Request) {
 	// Chains that end before an image are those of any worker. Where they go on,
 	// the worker hashes what comes then differently.
 	req.NoGuess = w.body.HasMedia && !p.Partial
+	if len(p.text) > 0 { // which ends before an image, too
+		req.Text, req.TextBlockTokens, req.NoGuess = p.text, block.TextTokens, false
+	}
 }
 
 // estimate is the length of a prompt in tokens when its token ids are not known.
 func estimate(b *prompt.Body) int {
-	n := (b.End - b.Start) / bytesPerToken
+	text, rest := b.TextSize()
+	text, rest = text/bytesPerToken, rest/bytesPerToken
 	if b.HasMedia {
-		n = min(n, maxMediaTokens)
+		rest = min(rest, maxMediaTokens)
 	}
-	return n
+	return text + rest
 }
 
 // seed is what the request's block hashes start from: its adapter and salt.

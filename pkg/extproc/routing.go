@@ -18,6 +18,7 @@ type Routing struct {
 	DecodeTexts bool            // Tokenizer renders bodies itself: see prompt.Body.Decode
 	Adapters    map[string]bool // model names that are LoRA adapters
 	IgnoreSalt  bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
+	TextBlocks  bool            // prompts without token ids are matched by their text: the picker remembers that
 	Handoff     Handoff         // nil: no handoff headers
 	// ClassHeader and SessionHeader are the request headers, in lower case, that name
 	// the class and the session of a request; empty: none does.

@@ -125,3 +125,23 @@ func BenchmarkAge(b *testing.B) {
 		table.Age(now)
 	}
 }
+
+// BenchmarkFigures reads the figures of 1000 workers, as a decision does.
+func BenchmarkFigures(b *testing.B) {
+	table := load.NewTable()
+	workers := make([]*load.Worker, 1000)
+	for i := range workers {
+		workers[i] = table.Worker(key(uint64(i)))
+	}
+	sum := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, w := range workers {
+			f := w.Figures()
+			sum += f.PrefillTokens + f.DecodeBlocks + f.Waiting
+		}
+	}
+	if sum != 0 {
+		b.Fatal(sum)
+	}
+}

@@ -215,8 +215,10 @@ func TestScraped(t *testing.T) {
 		{"and not for ever", func() {}, 66, load.Figures{KVBlocks: 1000}},
 		{"more than there are", func() { e.State(key(1), load.Occupancy{UsedBlocks: stated(1001, at(67))}) }, 67, load.Figures{KVUse: 1, KVBlocks: 1000}},
 		{"the latest counts", func() { s := silent(at(68)); s.KVUse = 0.75; e.Scraped(key(1), s) }, 68, load.Figures{KVUse: 0.75, KVBlocks: 1000}},
-		{"its queue", func() { e.Step(key(1), load.Step{Queued: load.Batch{Prefills: 2, Decodes: 3, At: at(69)}}) }, 69, load.Figures{KVUse: 0.75, KVBlocks: 1000, Waiting: 5}},
-		{"its process is gone", func() { e.Drop(key(1)) }, 69, load.Figures{}},
+		{"and nothing older after it", func() {}, 73, load.Figures{KVBlocks: 1000}},
+		{"its queue", func() { e.Step(key(1), load.Step{Queued: load.Batch{Prefills: 2, Decodes: 3, At: at(74)}}) }, 74, load.Figures{KVBlocks: 1000, Waiting: 5}},
+		{"which is old", func() {}, 79, load.Figures{KVBlocks: 1000}},
+		{"its process is gone", func() { e.Drop(key(1)) }, 79, load.Figures{}},
 	} {
 		tc.say()
 		table.Age(at(tc.now))
@@ -475,5 +477,47 @@ func TestFeedingCostsNoAllocations(t *testing.T) {
 		}
 	}); allocs != 0 {
 		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// TestAging: figures age by themselves in no other way than by Age, Arrived and
+// what is said of any worker; a clock that is put back keeps nothing from it.
+func TestAging(t *testing.T) {
+	for name, age := range map[string]func(*load.Engines, *load.Table, time.Time){
+		"Age": func(_ *load.Engines, table *load.Table, now time.Time) { table.Age(now) },
+		"Arrived": func(_ *load.Engines, table *load.Table, now time.Time) {
+			table.Lock()
+			table.Arrived(now, 0, 1)
+			table.Unlock()
+		},
+		"a word": func(e *load.Engines, _ *load.Table, now time.Time) { e.Scraped(key(2), load.Scraped{At: now}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, table, w := fed()
+			table.Worker(key(2))
+			waits := func(want int) {
+				t.Helper()
+				if got := w.Figures().Waiting; got != want {
+					t.Errorf("%d requests wait, want %d", got, want)
+				}
+			}
+			e.Scraped(key(1), load.Scraped{At: at(3600), Waiting: 3})
+			age(e, table, at(3604))
+			waits(3)
+			age(e, table, at(3604.95))
+			e.Scraped(key(1), load.Scraped{At: at(3600), Waiting: 3})
+			age(e, table, at(3605.01)) // too soon after the last time
+			waits(3)
+			age(e, table, at(3605.06))
+			waits(0)
+			table.Age(at(0)) // the clock is put back
+			e.Drop(key(1))
+			e.Scraped(key(1), load.Scraped{At: at(1), Waiting: 4})
+			waits(4)
+			age(e, table, at(5.9))
+			waits(4)
+			age(e, table, at(6))
+			waits(0)
+		})
 	}
 }

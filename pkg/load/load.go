@@ -16,7 +16,7 @@ import (
 type Figures struct {
 	PrefillTokens int // prompt tokens placed there and not yet known to be computed
 	DecodeBlocks  int // KV blocks of the requests that decode there; those that requests share count once
-	Requests      int // requests that decode there
+	Requests      int // requests that decode there; of others' all that are there
 
 	// SecondsPerToken is what a prompt token takes there, learned; 0: not known.
 	SecondsPerToken float64

@@ -31,6 +31,7 @@ type others struct {
 	foreign Foreign
 	said    said
 	queue   correction
+	settled bool // nothing of it changes with time (any more)
 }
 
 // said is what an engine says of itself.
@@ -83,10 +84,10 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 		o.queue.state(s.tokens-w.own.prefill-int64(o.foreign.PrefillTokens), s.engine, now)
 	}
 	t.rho.advance(now)
-	w.refresh(now)
 	if t.old(now) {
 		t.age(now)
 	}
+	w.refresh(latest(now, time.Unix(0, t.aged.Load())))
 }
 
 // hears says whether the last word on a worker is e's.
@@ -150,7 +151,7 @@ func (t *Table) age(now time.Time) {
 	t.aged.Store(now.UnixNano())
 	t.rho.advance(now)
 	for _, w := range t.rows {
-		if w != nil && w.others.from != nil {
+		if w != nil && w.others.from != nil && !w.others.settled {
 			w.refresh(now)
 		}
 	}
@@ -180,22 +181,24 @@ func (w *Worker) refresh(now time.Time) {
 	if w.adapters.Load() != a {
 		w.adapters.Store(a)
 	}
+	o.settled = o.queue.now == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
 	if grew {
 		w.version.Add(1)
 	}
 }
 
-// useAt returns the share of KV blocks in use, 0 when it is not known: the latest
-// that was said.
+// useAt returns the share of KV blocks in use by the latest word on it, 0 when it is
+// not known (any more).
 func (s *said) useAt(now time.Time) float64 {
-	use := share{}
-	if fresh(s.use.at, now, fadeTime) {
-		use = s.use
+	switch {
+	case s.kvBlocks > 0 && s.used.Known() && !s.used.At.Before(s.use.at):
+		if fresh(s.used.At, now, useAge) {
+			return min(1, float64(s.used.N)/float64(s.kvBlocks))
+		}
+	case fresh(s.use.at, now, fadeTime):
+		return s.use.of
 	}
-	if s.kvBlocks > 0 && fresh(s.used.At, now, useAge) && !s.used.At.Before(use.at) {
-		use.of = min(1, float64(s.used.N)/float64(s.kvBlocks))
-	}
-	return use.of
+	return 0
 }
 
 // fresh says whether something was said, and recently.

@@ -68,6 +68,11 @@ func (m Mode) String() string {
 type Request struct {
 	Tokens int           // prompt length in tokens, estimated when not known exactly
 	Chains []block.Chain // prefix chains of its full blocks; empty when the ids are not known
+	// Text are chains of runs of the prompt's text, when its token ids are not known:
+	// for what is remembered of texts, never for the index. Empty when Chains is not.
+	Text            []block.Chain
+	TextBlockTokens int // tokens that a run of Text is taken for
+
 	Subset Subset
 	// PromptLess is a request with nothing to prefill: the least occupied worker
 	// that decodes gets it.
