@@ -37,6 +37,8 @@ type Routed struct {
 	PrefillTokens uint64
 	// Blocks are the KV blocks of the prompt; only of Placed, 0 when not stated.
 	Blocks uint64
+	// At is the router's own time of the word, in Unix milliseconds, 0 when not known.
+	At uint64
 }
 
 const (
@@ -85,12 +87,13 @@ type ledger struct {
 	byRequest        map[requestKey]*placement
 	open, remembered placements // oldest first
 	placed           map[fleet.Key]Foreign
-	changed          []fleet.Key // of placed, since it was last told; some more than once
-	now              time.Time   // never goes back
+	prompts          map[fleet.Key]int // of placed, those with tokens that are not known to be computed
+	changed          []fleet.Key       // of placed, since it was last told; some more than once
+	now              time.Time         // never goes back
 }
 
 func newLedger() ledger {
-	return ledger{byRequest: map[requestKey]*placement{}, placed: map[fleet.Key]Foreign{}}
+	return ledger{byRequest: map[requestKey]*placement{}, placed: map[fleet.Key]Foreign{}, prompts: map[fleet.Key]int{}}
 }
 
 // take takes in a word about a request.
@@ -154,6 +157,9 @@ func (l *ledger) place(p *placement, k fleet.Key, r Routed, stats *EngineStats) 
 	f.Blocks += p.blocks
 	if p.prefills {
 		f.PrefillTokens += p.tokens
+		if p.tokens > 0 {
+			l.prompts[k]++
+		}
 	}
 	l.placed[k] = f
 	l.touch(k)
@@ -189,6 +195,11 @@ func (l *ledger) takePrefill(p *placement) {
 	p.prefills = false
 	f := l.placed[p.key.worker]
 	f.PrefillTokens -= p.tokens
+	if p.tokens > 0 {
+		if l.prompts[p.key.worker]--; l.prompts[p.key.worker] == 0 {
+			delete(l.prompts, p.key.worker)
+		}
+	}
 	l.placed[p.key.worker] = f
 	l.touch(p.key.worker)
 }
