@@ -50,6 +50,7 @@ func (s *RoutingPolicySpec) Default() {
 	set(&e.Timeout, Duration{500 * time.Millisecond})
 	set(&e.Breaker.Failures, 5)
 	set(&e.Breaker.Cooldown, Duration{5 * time.Second})
+	s.EngineMetrics.Default()
 	set(&s.Cost.ClassHeader, "x-dynamo-meta-policy-class")
 	set(&s.Disaggregation.Order, OrderJoint)
 	set(&s.Disaggregation.NeedsPair, PairAuto)

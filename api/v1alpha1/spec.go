@@ -56,6 +56,9 @@ type RoutingPolicySpec struct {
 	// Admission says when a request is refused rather than put on a busy worker.
 	Admission AdmissionSpec `json:"admission,omitzero"`
 
+	// EngineMetrics says how the metrics of the workers' engines are read.
+	EngineMetrics EngineMetricsSpec `json:"engineMetrics,omitzero"`
+
 	// Handoff names the headers that tell the decode worker which prefill worker
 	// was picked.
 	Handoff HandoffSpec `json:"handoff,omitzero"`

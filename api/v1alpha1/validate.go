@@ -175,6 +175,7 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 	s.SessionAffinity.check(p, join(path, "sessionAffinity"))
 	s.Topology.check(p, join(path, "topology"))
 	s.Admission.check(p, join(path, "admission"))
+	s.EngineMetrics.check(p, join(path, "engineMetrics"))
 	s.Handoff.check(p, join(path, "handoff"))
 }
 

@@ -43,6 +43,7 @@ type App struct {
 	bus      *embedded.Server // nil unless configured
 	life     *life
 	totals   totals
+	scrapes  *scrapes
 
 	streams, health, metrics net.Listener
 
@@ -83,6 +84,7 @@ func newApp(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.RoutingPol
 	if err := a.serveNATS(cfg); err != nil {
 		return nil, err
 	}
+	a.scrapes = newScrapes(a.registry)
 	if a.source, a.where, err = newSource(cfg, environment, a); err != nil {
 		return nil, err
 	}

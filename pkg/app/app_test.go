@@ -25,6 +25,7 @@ import (
 	"github.com/warmpath/warmpath/internal/testmodels"
 	"github.com/warmpath/warmpath/pkg/kvevent"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+	"github.com/warmpath/warmpath/pkg/simengine"
 )
 
 const completions = "/v1/completions"
@@ -273,10 +274,12 @@ func TestMetricsAreDocumented(t *testing.T) {
 	ns := startNATS(t, 0)
 	dir := t.TempDir()
 	testmodels.WriteSmall(t, dir, testmodels.ChatML)
+	engine := simulated(t, simengine.Config{Name: "simulated", Model: "m", Generation: dynamo.Gen14})
 	r := start(t, "tokenizer: {engine: {timeout: 1ms}, inProcess: {source: {directory: {path: "+dir+"}}, parity: {policy: \"Off\"}}}\n"+
-		"eventPlane: {nats: {url: \""+ns.ClientURL()+"\"}}", prefillA+decodeA)
+		"eventPlane: {nats: {url: \""+ns.ClientURL()+"\"}}", prefillA+decodeA+listedAs(t, "simulated", 31, engine.Addr()))
 	r.waitReady(t)
 	r.waitSubscribed(t, ns)
+	r.waitMetric(t, `warmpath_engine_running_requests{rank="0",worker_id="31"}`, 0)
 	ids, body := tokens(1, 8)
 	publish(t, ns, dynamo.Gen14, "prefill", stored(11, 1, ids))
 	r.waitMetric(t, `warmpath_worker_events_total{rank="0",worker_id="11"}`, 1)

@@ -18,7 +18,8 @@ import (
 type generation struct {
 	spec      *v1alpha1.RoutingPolicySpec
 	events    *events
-	tokenizer *promptTokens // nil when turned off
+	tokenizer *promptTokens  // nil when turned off
+	metrics   *engineMetrics // likewise
 	guesses   *index.Speculation
 	picker    *pick.Picker
 	handoff   extproc.Handoff
@@ -44,6 +45,11 @@ func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g
 		g.tokenizer = old.tokenizer
 	} else if g.tokenizer, err = newPromptTokens(spec, &a.pool, a.log); err != nil {
 		return nil, err
+	}
+	if old != nil && same(old.spec.EngineMetrics, spec.EngineMetrics) {
+		g.metrics = old.metrics
+	} else {
+		g.metrics = newEngineMetrics(a, &spec.EngineMetrics)
 	}
 	g.picker = pick.New(g.events.index, g.guesses, a.load, spec.BlockSize)
 	g.picker.SetOptions(pickOptions(spec))
@@ -76,10 +82,14 @@ func (g *generation) routing() extproc.Routing {
 
 // parts are the parts that run.
 func (g *generation) parts() []*part {
-	if g.tokenizer == nil {
-		return []*part{&g.events.part}
+	parts := []*part{&g.events.part}
+	if g.tokenizer != nil {
+		parts = append(parts, &g.tokenizer.part)
 	}
-	return []*part{&g.events.part, &g.tokenizer.part}
+	if g.metrics != nil {
+		parts = append(parts, &g.metrics.part)
+	}
+	return parts
 }
 
 // ready says what a generation waits for before requests are welcome.

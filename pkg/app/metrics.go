@@ -74,6 +74,10 @@ var (
 	descEngineUsed           = desc("engine_kv_used_blocks", "KV blocks in use, by the worker's own count.", "worker_id", "rank")
 	descEngineQueued         = desc("engine_queued_requests", "Requests in the engine's own queue.", "worker_id", "rank")
 	descEngineQueuedTokens   = desc("engine_queued_prefill_tokens", "Prompt tokens in the engine's own queue.", "worker_id", "rank")
+	descEngineWaiting        = desc("engine_waiting_requests", "Requests that wait in the engine, by its own metrics.", "worker_id", "rank")
+	descEngineRunning        = desc("engine_running_requests", "Requests that the engine computes, by its own metrics.", "worker_id", "rank")
+	descEngineKVUse          = desc("engine_kv_usage_ratio", "Share of the engine's KV blocks that are in use, by its own metrics.", "worker_id", "rank")
+	descFailingScrapes       = desc("scrape_failing_endpoints", "Endpoints whose engine metrics could not be read the last time.")
 	descForeignRequests      = desc("foreign_requests", "Requests on a worker that other routers placed.", "worker_id", "rank")
 	descForeignPrefillTokens = desc("foreign_prefill_tokens", "Prompt tokens of those that are not computed yet, as far as their routers told.", "worker_id", "rank")
 )
@@ -118,6 +122,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(descRememberedMax, float64(r.MaxBytes))
 	if t := now.tokenizer; t != nil && t.inProcess != nil {
 		t.inProcess.gauges(gauge)
+	}
+	if now.metrics != nil {
+		now.metrics.gauges(pool, gauge)
 	}
 	for s, n := range c.totals.sum() {
 		out <- prometheus.MustNewConstMetric(s.desc, prometheus.CounterValue, float64(n), s.labels()...)

@@ -50,6 +50,9 @@ func (a *App) setPool(g *generation, s *fleet.Snapshot) {
 		a.log.Error("some workers are routed by load alone", "error", err)
 	}
 	g.events.engines.Retain(s)
+	if g.metrics != nil {
+		g.metrics.Update(s)
+	}
 }
 
 // known says whether the pool has a worker.

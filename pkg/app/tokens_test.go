@@ -27,10 +27,18 @@ func startEngine(t *testing.T, name, dir, nats string) (line string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := simengine.New(simengine.Config{
+	e := simulated(t, simengine.Config{
 		Name: name, Model: "m", BlockSize: 4, Tokenize: tokenize, NATSURL: nats, Namespace: "ns",
 		Role: fleet.Aggregated, Generation: dynamo.Gen14,
 	})
+	addr := netip.MustParseAddrPort(e.Addr())
+	return fmt.Sprintf("- {name: %s, address: %s, ports: [%d]}\n", name, addr.Addr(), addr.Port())
+}
+
+// simulated runs a simulated worker until the test ends.
+func simulated(t *testing.T, cfg simengine.Config) *simengine.Engine {
+	t.Helper()
+	e, err := simengine.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +51,7 @@ func startEngine(t *testing.T, name, dir, nats string) (line string) {
 			t.Error(err)
 		}
 	})
-	addr := netip.MustParseAddrPort(e.Addr())
-	return fmt.Sprintf("- {name: %s, address: %s, ports: [%d]}\n", name, addr.Addr(), addr.Port())
+	return e
 }
 
 // inProcessSpec is a spec with a tokenizer in process.

@@ -75,6 +75,9 @@ type Config struct {
 	// tokenizer that has a token for every byte. Its error is shown to the client.
 	Tokenize func(kind prompt.Kind, body []byte) ([]uint32, error)
 
+	// Metrics is whose names GET /metrics uses. Zero means vLLM's.
+	Metrics MetricNames
+
 	Timing Timing
 	// Now tells the time that events and answers are stamped with; nil means
 	// [time.Now].
@@ -95,6 +98,7 @@ func (c Config) Validate() error {
 	check(c.Name != "", "name: set the pod name")
 	check(c.Model != "", "model: set the name that requests use")
 	check(c.Role <= fleet.Decode, "role: %d is none of Aggregated, Prefill, Decode", c.Role)
+	check(c.Metrics <= TRTLLMMetrics, "metrics: %d is none of vLLM's, SGLang's, trtllm-serve's", c.Metrics)
 	check(c.BlockSize > 0, "block size: %d is not positive", c.BlockSize)
 	check(c.Blocks > 0, "blocks: %d is not positive", c.Blocks)
 	check(c.MaxModelLen > 0, "max model len: %d is not positive", c.MaxModelLen)
