@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 type metrics struct {
@@ -26,6 +27,7 @@ type metrics struct {
 	tokenizerErrors *prometheus.CounterVec
 	panics          prometheus.Counter
 	refusals        *prometheus.CounterVec
+	rewrites        *prometheus.CounterVec
 	answers         [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
 
 	// Of the decisions: those about a prompt, and about one whose token ids are known.
@@ -54,6 +56,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
 	}
+	m.rewrites = counter("model_rewrites_total", "Requests that a rule gives a model, by the model's name in the rule and the one chosen; * for a rule for all models, and in both for a name from a header.", "model", "target")
+	m.rewrites.WithLabelValues(rewrite.All, rewrite.All)
 	r.MustRegister(m.streams, m.panics)
 	m.tokenizerErrors.WithLabelValues("other") // so that the family is there from the start
 	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")

@@ -40,6 +40,7 @@ type head struct {
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
 	lent   bool     // the tokenizer may still read the body
+	model  string   // that a header asks for, empty for none
 
 	requestID string // empty until somebody asks for it
 }
@@ -61,6 +62,8 @@ func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 			if n, err := strconv.Atoi(headerValue(header)); err == nil && n >= 0 {
 				h.length = n
 			}
+		case modelHeader, oldModelHeader:
+			h.readModel(name, headerValue(header))
 		default:
 			if strip[name] {
 				h.strip = append(h.strip, name)
@@ -148,8 +151,8 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
 	adapter, prompted := "", false
 	if h.kind != prompt.Other && body != nil {
-		w.body.Decode = r.DecodeTexts
-		if err := w.body.Scan(h.kind, body); err != nil {
+		body, err := st.scan(w, body)
+		if err != nil {
 			return err
 		}
 		adapter = r.adapter(w.body.Model)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 // Routing is how requests are routed: all of a server that a policy decides. It
@@ -20,6 +21,8 @@ type Routing struct {
 	IgnoreSalt  bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
 	Handoff     Handoff         // nil: no handoff headers
 	Announcer   Announcer       // nil: other routers are told nothing
+	Rewrites    *rewrite.Rules  // models that take the place of others; nil: none
+	ModelHeader bool            // a header of the request may name another model
 
 	// Unused, if set, is called once: when another routing has taken the place of
 	// this one and the last request that needs this one has let go of it. It must

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 // Config is what a Server needs. Fields without a default are required.
@@ -82,6 +83,8 @@ type Server struct {
 	lastStream   atomic.Int64 // when a stream last began, Unix nanoseconds
 	tokenizerBad atomic.Bool
 	elsewhere    elsewhere
+	rewrites     atomic.Pointer[rewrite.Rules] // those of [Server.UseRewrites]
+	encoded      atomic.Bool                   // a response was encoded, and said so
 }
 
 // New returns a server. It listens to nothing before Run.

@@ -2,5 +2,5 @@
 // one it asked for, and sets the name in the response back to the one it asked for.
 //
 // It knows neither bodies of requests nor the protocol of the gateway. Start at
-// [Rules.Choose] and [Reply].
+// [Choose] and [Reply].
 package rewrite

@@ -118,14 +118,19 @@ func (r *Rule) targets(match string) *targets {
 
 // Choose returns the model that takes the place of the named one; ok is false when
 // no rule matches. The name is empty for a request without one. random returns a
-// number from 0 to n-1, each as likely as the others.
-func (r *Rules) Choose(model string, random func(n int) int) (c *Choice, ok bool) {
-	if r == nil {
-		return nil, false
+// number from 0 to n-1, each as likely as the others. Several sets of rules count
+// as one, in which those of the first come first.
+func Choose(model string, random func(n int) int, sets ...*Rules) (c *Choice, ok bool) {
+	var t *targets
+	for _, r := range sets {
+		if r != nil && t == nil {
+			t = r.exact[model]
+		}
 	}
-	t := r.exact[model]
-	if t == nil {
-		t = r.rest
+	for _, r := range sets {
+		if r != nil && t == nil {
+			t = r.rest
+		}
 	}
 	if t == nil {
 		return nil, false

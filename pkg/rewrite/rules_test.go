@@ -39,7 +39,7 @@ func TestPrecedence(t *testing.T) {
 	for model, want := range map[string][2]string{
 		"a": {"a", "first"}, "b": {"b", "first"}, "c": {"c", "second"}, "d": {"*", "all"}, "": {"*", "all"}, "*": {"*", "all"}, "A": {"*", "all"},
 	} {
-		c, ok := r.Choose(model, first)
+		c, ok := Choose(model, first, r)
 		if !ok || c.Match != want[0] || c.Model != want[1] || string(c.JSON) != `"`+want[1]+`"` {
 			t.Errorf("%q: %+v, %v, want %v", model, c, ok, want)
 		}
@@ -49,10 +49,21 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+func TestSetsInOrder(t *testing.T) {
+	one := mustRules(t, Rule{Matches: []string{"a"}, Targets: to("one-a")})
+	two := mustRules(t, Rule{Matches: []string{"a"}, Targets: to("two-a")}, Rule{Matches: []string{"b"}, Targets: to("two-b")}, Rule{Targets: to("two-rest")})
+	three := mustRules(t, Rule{Matches: []string{"c"}, Targets: to("three-c")}, Rule{Targets: to("three-rest")})
+	for model, want := range map[string]string{"a": "one-a", "b": "two-b", "c": "three-c", "d": "two-rest"} {
+		if c, ok := Choose(model, first, one, nil, two, three); !ok || c.Model != want {
+			t.Errorf("%s: %+v, want %s", model, c, want)
+		}
+	}
+}
+
 func TestNoRule(t *testing.T) {
 	only := mustRules(t, Rule{Matches: []string{"a"}, Targets: to("x")})
 	for _, r := range []*Rules{nil, mustRules(t), only} {
-		if c, ok := r.Choose("b", first); ok || r.ForAll() {
+		if c, ok := Choose("b", first, r); ok || r.ForAll() {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -78,7 +89,7 @@ func TestWeights(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			got := map[string]int{}
 			for range draws {
-				c, _ := r.Choose("m", random.IntN)
+				c, _ := Choose("m", random.IntN, r)
 				got[c.Model]++
 			}
 			for i, want := range c.shares {
@@ -118,12 +129,12 @@ func TestChooseEqualsTwin(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := rapid.IntRange(0, len(listed)-1).Draw(t, "drawn")
-		c, ok := r.Choose("m", func(most int) int { // not asked when there is one to choose
+		c, ok := Choose("m", func(most int) int { // not asked when there is one to choose
 			if most != len(listed) {
 				t.Fatalf("drawn from %d, want %d", most, len(listed))
 			}
 			return n
-		})
+		}, r)
 		if want := listed[n]; !ok || c.Model != want {
 			t.Fatalf("%v, want %s", c, want)
 		}
@@ -159,7 +170,7 @@ func TestQuoteIsJSON(t *testing.T) {
 
 func TestChooseDoesNotAllocate(t *testing.T) {
 	r := mustRules(t, Rule{Matches: []string{"a"}, Targets: to("x", "y")})
-	if n := testing.AllocsPerRun(100, func() { r.Choose("a", first) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { Choose("a", first, r) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
