@@ -174,6 +174,9 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 	checkEnum(p, join(path, "disaggregation.mode"), s.Disaggregation.Mode, DisaggregationWhenReady, DisaggregationRequired, DisaggregationNever)
 	s.Admission.check(p, join(path, "admission"))
 	s.Handoff.check(p, join(path, "handoff"))
+	for i := range s.ModelRewrites {
+		s.ModelRewrites[i].check(p, fmt.Sprintf("%s[%d]", join(path, "modelRewrites"), i))
+	}
 }
 
 func (r *RolesSpec) check(p *problems, path string) {
