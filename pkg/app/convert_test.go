@@ -11,6 +11,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 func TestHandoffConversion(t *testing.T) {
@@ -132,5 +133,19 @@ func TestPickOptions(t *testing.T) {
 		if got := pickOptions(&spec); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", mode, got, want)
 		}
+	}
+}
+
+func TestRewriteConversion(t *testing.T) {
+	got := rewriteRules(&v1alpha1.RoutingPolicySpec{ModelRewrites: []v1alpha1.ModelRewriteRule{
+		{Matches: []string{"a", "b"}, Targets: []v1alpha1.ModelRewriteTarget{{ModelRewrite: "x"}, {ModelRewrite: "y", Weight: new(int64(3))}}},
+		{Targets: []v1alpha1.ModelRewriteTarget{{ModelRewrite: "z"}}},
+	}})
+	want := []rewrite.Rule{
+		{Matches: []string{"a", "b"}, Targets: []rewrite.Target{{Model: "x"}, {Model: "y", Weight: 3}}},
+		{Targets: []rewrite.Target{{Model: "z"}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
