@@ -24,6 +24,8 @@ const (
 	OldInferencePools     CRDs = "OldInferencePools"     // inference.networking.x-k8s.io/v1alpha2, as before GIE 1.0
 	RoutingPolicies       CRDs = "RoutingPolicies"       // routing.warmpath.dev/v1alpha1
 	DynamoWorkerMetadatas CRDs = "DynamoWorkerMetadatas" // nvidia.com/v1alpha1
+	ModelRewrites         CRDs = "ModelRewrites"         // InferenceModelRewrite in llm-d.ai/v1alpha2
+	OldModelRewrites      CRDs = "OldModelRewrites"      // the same in inference.networking.x-k8s.io/v1alpha2
 	GatewayAPI            CRDs = "GatewayAPI"            // the standard channel
 	IstioNetworking       CRDs = "IstioNetworking"       // networking.istio.io: DestinationRule and others
 )
@@ -97,7 +99,7 @@ func (kind CRDs) read(ctx context.Context) ([]*apiextensionsv1.CustomResourceDef
 		module, pattern = "github.com/warmpath/warmpath", "config/crd/routing.warmpath.dev_*.yaml"
 	case IstioNetworking:
 		return kind.readIstio(ctx)
-	case OldInferencePools, DynamoWorkerMetadatas:
+	case OldInferencePools, DynamoWorkerMetadatas, ModelRewrites, OldModelRewrites:
 		return kind.readOwn()
 	default:
 		return nil, fmt.Errorf("no CRDs %q", kind)

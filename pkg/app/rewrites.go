@@ -21,3 +21,14 @@ func rewriteRules(spec *v1alpha1.RoutingPolicySpec) []rewrite.Rule {
 	}
 	return rules
 }
+
+// useRewrites takes rules of the cluster into use, after those of the spec. ext-proc
+// is there by the time that they come.
+func (a *App) useRewrites(rules []rewrite.Rule) {
+	r, err := rewrite.New(rules)
+	if err != nil { // each was checked where it was read
+		a.log.Error("rules of InferenceModelRewrites cannot be used, the ones before stay", "error", err)
+		return
+	}
+	a.extproc.UseRewrites(r)
+}

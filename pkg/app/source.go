@@ -28,6 +28,7 @@ func newSource(cfg *v1alpha1.EndpointPickerConfig, a *App) (s source, where stri
 		Restarted: a.restarted,
 		Apply:     a.Apply,
 		Observe:   a.Observe,
+		Rewrites:  a.useRewrites,
 		Log:       a.log,
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 // Config is what a Watcher needs. All fields are required but those with a default.
@@ -32,6 +33,9 @@ type Config struct {
 	// in use. Called by Run before the first Publish and after changes of the policy
 	// only, one call at a time. The spec has its defaults and is valid.
 	Apply func(context.Context, *v1alpha1.RoutingPolicySpec) error
+	// Rewrites takes the rules of the pool's InferenceModelRewrites into use, the one
+	// that counts first. Called by Run, one call at a time. Default: nobody is told.
+	Rewrites func([]rewrite.Rule)
 	// Observe says how routing goes. Safe for concurrent use, and quick.
 	Observe func() Observation
 

@@ -19,6 +19,7 @@ type kind struct {
 	gvk      schema.GroupVersionKind
 	resource string // plural, as in a Role
 	object   client.Object
+	optional bool // few clusters have it: its absence is nothing to mend
 
 	state    atomic.Int32 // kindState
 	lost     atomic.Bool  // the API server said that there is no such thing

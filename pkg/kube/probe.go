@@ -104,6 +104,9 @@ func (p *prober) unsettled() bool {
 		return true
 	}
 	for _, k := range p.w.kinds {
+		if k.optional && k.state.Load() == kindMissing {
+			continue
+		}
 		if !k.synced() || k.lost.Load() || k.refused.Load() {
 			return true
 		}

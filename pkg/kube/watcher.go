@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 const (
@@ -62,15 +64,27 @@ type Watcher struct {
 	lives    lives
 	hadPool  bool      // a pool was there
 	podsRead time.Time // when the pods were first known
+
+	rewrites []rewrite.Rule // that were told last
 }
 
-// kinds are the kinds that are followed, by what they are for. Without a pool in
-// the configuration two of them are nil.
+// kinds are the kinds that are followed, by what they are for. Those that only a pool
+// needs are nil without one in the configuration.
 type kinds []*kind
 
 func (k kinds) of(resource string) *kind {
 	for _, one := range k {
 		if one.resource == resource {
+			return one
+		}
+	}
+	return nil
+}
+
+// kind returns the one of a group, version and kind.
+func (k kinds) kind(gvk schema.GroupVersionKind) *kind {
+	for _, one := range k {
+		if one.gvk == gvk {
 			return one
 		}
 	}
@@ -112,7 +126,9 @@ func New(cfg Config) (*Watcher, error) {
 	} else {
 		w.kinds = append(w.kinds,
 			&kind{gvk: poolKind, resource: "inferencepools", object: &inferencev1.InferencePool{}},
-			&kind{gvk: policyKind, resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}})
+			&kind{gvk: policyKind, resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}},
+			&kind{gvk: rewriteKind, resource: rewriteResource, object: &modelRewrite{}, optional: true},
+			&kind{gvk: oldRewriteKind, resource: rewriteResource, object: &oldModelRewrite{}, optional: true})
 	}
 	if w.cluster, err = newCluster(w, config); err != nil {
 		return nil, err
@@ -266,6 +282,7 @@ func (w *Watcher) rebuild() {
 	if v.Synced {
 		w.build(&v)
 	}
+	v.Refs = slices.Concat(v.Refs, w.followRewrites())
 	w.view.Store(&v)
 	w.notePool(old.Pool, v.Pool)
 }
@@ -279,7 +296,7 @@ func (w *Watcher) complete(pool *inferencev1.InferencePool) bool {
 	if w.podsRead.IsZero() {
 		w.podsRead = time.Now()
 	}
-	return w.kinds.metadata().settled() || time.Since(w.podsRead) > patienceForMetadata
+	return w.kinds.metadata().settled() && w.rewritesKnown() || time.Since(w.podsRead) > patienceForMetadata
 }
 
 // build makes the pool, and publishes it when it is another.

@@ -22,6 +22,9 @@ var rights = map[string]string{
 	"leases.coordination.k8s.io": "create",
 	"leases.coordination.k8s.io llm-router-warmpath": "get update",
 	"inferencepools.inference.networking.x-k8s.io":   "get",
+
+	"inferencemodelrewrites.llm-d.ai":                      "get list watch",
+	"inferencemodelrewrites.inference.networking.x-k8s.io": "get list watch",
 }
 
 func TestRights(t *testing.T) {
