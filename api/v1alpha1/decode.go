@@ -20,11 +20,17 @@ import (
 // also looks into the files that must be there from the start, such as those that
 // the connection to NATS needs.
 func Load(path string) (*EndpointPickerConfig, error) {
+	return LoadWith(path, &RoutingPolicySpec{})
+}
+
+// LoadWith is Load for a process whose environment sets what the file leaves out
+// ([RoutingPolicySpec.FillFrom]).
+func LoadWith(path string, environment *RoutingPolicySpec) (*EndpointPickerConfig, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
-	c, d, err := decodeConfig(data, path)
+	c, d, err := decodeConfig(data, path, environment)
 	if err != nil {
 		return nil, err
 	}
@@ -82,22 +88,23 @@ func fromFolder(name *string, config string) {
 //
 // A field written as null counts as left out.
 func Decode(data []byte, filename string) (*EndpointPickerConfig, error) {
-	c, _, err := decodeConfig(data, filename)
+	c, _, err := decodeConfig(data, filename, &RoutingPolicySpec{})
 	return c, err
 }
 
 // decodeConfig is Decode; the decoder knows the lines of the fields.
-func decodeConfig(data []byte, filename string) (*EndpointPickerConfig, *decoder, error) {
+func decodeConfig(data []byte, filename string, environment *RoutingPolicySpec) (*EndpointPickerConfig, *decoder, error) {
 	// Fields start at their defaults, so that a zero in the file is seen as a
 	// zero and refused where it makes no sense.
 	c := new(EndpointPickerConfig)
 	c.Default()
-	c.Spec.Handoff.Preset = "" // depends on the headers
+	c.Spec.clearLate()
 	d, err := decodeFile(data, filename, KindEndpointPickerConfig, c)
 	if err != nil {
 		return nil, nil, err
 	}
-	c.Spec.Handoff.Default()
+	c.Spec.FillFrom(environment)
+	c.Spec.defaultLate()
 	if err := d.check(c.problems()); err != nil {
 		return nil, nil, err
 	}

@@ -37,6 +37,12 @@ func (s *RoutingPolicySpec) Default() {
 	setList(&r.Prefill, "prefill")
 	setList(&r.Decode, "decode")
 	setList(&r.Aggregated, "worker", "backend", "both", "prefill-decode")
+	t := &s.Topology
+	setList(&t.ZoneLabels, "topology.kubernetes.io/zone", "dynamo.topology/zone")
+	setList(&t.RackLabels, "topology.kubernetes.io/rack", "dynamo.topology/rack")
+	setList(&t.HostLabels, "kubernetes.io/hostname", "dynamo.topology/host")
+	setList(&t.FabricLabels, "nvidia.com/gpu.clique", "dynamo.topology/fabric")
+	setList(&t.ConnectorLabels, "llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
 	s.EventPlane.Default()
 	s.Tokenizer.InProcess.Default()
 	e := &s.Tokenizer.Engine
@@ -44,18 +50,34 @@ func (s *RoutingPolicySpec) Default() {
 	set(&e.Timeout, Duration{500 * time.Millisecond})
 	set(&e.Breaker.Failures, 5)
 	set(&e.Breaker.Cooldown, Duration{5 * time.Second})
-	s.Cost.Default()
+	set(&s.Cost.ClassHeader, "x-dynamo-meta-policy-class")
+	set(&s.Disaggregation.Order, OrderJoint)
+	set(&s.Disaggregation.NeedsPair, PairAuto)
+	s.defaultLate()
+}
+
+// defaultLate fills in what depends on other fields, or what the environment may set
+// first ([RoutingPolicySpec.FillFrom]). The knobs of costs stay as they are: which of
+// them are set decides on the model.
+func (s *RoutingPolicySpec) defaultLate() {
+	setPointer(&s.EventPlane.SpeculationTTL, Duration{5 * time.Second})
+	c := &s.Cost
+	if c.Model == "" && len(c.knobs()) > 0 {
+		c.Model = ModelDynamo
+	}
+	set(&c.Model, ModelCongestion)
 	set(&s.Disaggregation.Mode, DisaggregationWhenReady)
+	s.Admission.Queue.Default()
+	set(&s.Disaggregation.Condition, ConditionNever)
 	s.Handoff.Default()
 }
 
-// Default fills every field that is left out with its default.
-func (c *CostSpec) Default() {
-	setPointer(&c.OverlapScoreCredit, 1)
-	setPointer(&c.HostCacheHitWeight, 0.75)
-	setPointer(&c.DiskCacheHitWeight, 0.25)
-	setPointer(&c.PrefillLoadScale, 1)
-	setPointer(&c.Temperature, 0)
+// clearLate takes back what defaultLate has filled in.
+func (s *RoutingPolicySpec) clearLate() {
+	s.EventPlane.SpeculationTTL = nil
+	s.Cost.Model = ""
+	s.Disaggregation.Mode, s.Disaggregation.Condition = "", ""
+	s.Handoff.Preset = ""
 }
 
 // Default fills every field that is zero with its default.
@@ -71,7 +93,6 @@ func (k *KubernetesDiscovery) Default() {
 
 // Default fills every field that is zero with its default.
 func (e *EventPlaneSpec) Default() {
-	setPointer(&e.SpeculationTTL, Duration{5 * time.Second})
 	set(&e.NATS.Name, "warmpath")
 	j := &e.JetStream
 	set(&j.Stream, "warmpath-kv-events")

@@ -41,12 +41,17 @@ type RoutingPolicySpec struct {
 	// Tokenizer says how text prompts become token ids.
 	Tokenizer TokenizerSpec `json:"tokenizer,omitzero"`
 
-	// Cost weighs what a decision compares. Names, defaults and meaning are those of
-	// Dynamo's router.
+	// Cost says what a decision weighs.
 	Cost CostSpec `json:"cost,omitzero"`
 
 	// Disaggregation says when the prompt is computed on a prefill worker of its own.
 	Disaggregation DisaggregationSpec `json:"disaggregation,omitzero"`
+
+	// SessionAffinity keeps the requests of a session together.
+	SessionAffinity SessionAffinitySpec `json:"sessionAffinity,omitzero"`
+
+	// Topology says how a worker's labels become the place where it runs.
+	Topology TopologySpec `json:"topology,omitzero"`
 
 	// Admission says when a request is refused rather than put on a busy worker.
 	Admission AdmissionSpec `json:"admission,omitzero"`
@@ -139,9 +144,9 @@ type EventPlaneSpec struct {
 	Disabled bool `json:"disabled,omitempty"`
 
 	// SpeculationTTL is how long a decision's guess, that its prefill worker will
-	// hold the prompt, counts before events confirm it. 0s turns guessing off.
-	// Range: 0 to 1h.
-	// +default="5s"
+	// hold the prompt, counts before events confirm it: Dynamo's
+	// --router-predicted-ttl-secs. 0s turns guessing off. Range: 0s to 1h.
+	// +warmpath:default="5s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be 0s to 1h"
 	SpeculationTTL *Duration `json:"speculationTTL,omitempty"`
 

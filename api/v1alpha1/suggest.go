@@ -2,6 +2,10 @@ package v1alpha1
 
 import "strings"
 
+// Suggest returns a hint for a name that is not one of known, to be put behind it:
+// the one name that was likely meant, else all of them.
+func Suggest(name string, known []string) string { return suggest(name, known) }
+
 // suggest returns a hint for a name that is not one of known: the one name that
 // was likely meant, else all of them.
 func suggest(name string, known []string) string {

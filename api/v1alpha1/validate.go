@@ -171,7 +171,9 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 	s.EventPlane.check(p, join(path, "eventPlane"))
 	s.Tokenizer.check(p, join(path, "tokenizer"))
 	s.Cost.check(p, join(path, "cost"))
-	checkEnum(p, join(path, "disaggregation.mode"), s.Disaggregation.Mode, DisaggregationWhenReady, DisaggregationRequired, DisaggregationNever)
+	s.Disaggregation.check(p, join(path, "disaggregation"))
+	s.SessionAffinity.check(p, join(path, "sessionAffinity"))
+	s.Topology.check(p, join(path, "topology"))
 	s.Admission.check(p, join(path, "admission"))
 	s.Handoff.check(p, join(path, "handoff"))
 	for i := range s.ModelRewrites {
@@ -252,7 +254,7 @@ func (h *HandoffSpec) check(p *problems, path string) {
 		switch {
 		case !isHeaderName(hd.Name):
 			p.add(at+".name", "%q is not a header name; use lower-case letters, digits and -", hd.Name)
-		case slices.Contains(reservedHeaders, name):
+		case isReserved(name):
 			p.add(at+".name", "%s is used for something else; choose another header", name)
 		case seen[name] != "":
 			p.add(at+".name", "%s is already in %s", name, seen[name])
@@ -262,6 +264,8 @@ func (h *HandoffSpec) check(p *problems, path string) {
 			DecodeEndpoint, DecodeInstanceID, DecodeRank, RoutingMode, RequestID)
 	}
 }
+
+func isReserved(name string) bool { return slices.Contains(reservedHeaders, strings.ToLower(name)) }
 
 func isHeaderName(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""

@@ -39,10 +39,28 @@ func (l *WorkerList) problems() problems {
 			}
 			ids[*w.WorkerID] = i
 		}
+		w.checkSite(&p, path)
 		w.checkEndpoints(&p, path, i, endpoints)
 		w.checkRecovery(&p, path, recovery)
 	}
 	return p
+}
+
+// maxPlace is as long as a name in DNS.
+const maxPlace = 253
+
+func (w *WorkerSpec) checkSite(p *problems, path string) {
+	for _, f := range []struct{ name, text string }{
+		{"site.zone", w.Site.Zone},
+		{"site.rack", w.Site.Rack},
+		{"site.host", w.Site.Host},
+		{"site.fabric", w.Site.Fabric},
+		{"connector", w.Connector},
+	} {
+		if len(f.text) > maxPlace || strings.ContainsFunc(f.text, unicode.IsControl) {
+			p.add(path+"."+f.name, "must be at most %d printable characters", maxPlace)
+		}
+	}
 }
 
 func workerPath(i int) string { return fmt.Sprintf("workers[%d]", i) }

@@ -41,6 +41,17 @@ type WorkerSpec struct {
 	// Labels of the worker; spec.roles finds its role in them.
 	Labels map[string]string `json:"labels,omitempty"`
 
+	// Site is where the worker runs. What it leaves out spec.topology finds in the
+	// labels.
+	Site WorkerSite `json:"site,omitzero"`
+
+	// Connector names the engine and the way its KV blocks move: workers with
+	// different ones never make a pair. Left out: spec.topology.connectorLabels finds
+	// it in the labels.
+	// +default=""
+	// +kubebuilder:validation:MaxLength=253
+	Connector string `json:"connector,omitempty"`
+
 	// DataParallelSize is the number of data-parallel ranks. With one port all of
 	// them are behind it; with several it is the number of ports. Left out: the
 	// number of ports.
@@ -63,4 +74,28 @@ type WorkerSpec struct {
 	// of the pool.
 	// +default=true
 	Ready *bool `json:"ready,omitempty"`
+}
+
+// WorkerSite is where a worker runs. Workers with the same text are at the same
+// place; what is left out is not known.
+type WorkerSite struct {
+	// Zone of the host.
+	// +default=""
+	// +kubebuilder:validation:MaxLength=253
+	Zone string `json:"zone,omitempty"`
+
+	// Rack of the host.
+	// +default=""
+	// +kubebuilder:validation:MaxLength=253
+	Rack string `json:"rack,omitempty"`
+
+	// Host is the machine that the worker runs on.
+	// +default=""
+	// +kubebuilder:validation:MaxLength=253
+	Host string `json:"host,omitempty"`
+
+	// Fabric is the domain of fast interconnects, such as an NVLink domain.
+	// +default=""
+	// +kubebuilder:validation:MaxLength=253
+	Fabric string `json:"fabric,omitempty"`
 }

@@ -71,6 +71,8 @@ All fields: docs/reference/config.md`,
 		Long: `Reads a configuration file and the list of workers that it names, and reports
 everything that is wrong with them, with file, line and field. Where the model's
 files are in a folder, the tokenizer and the chat template are loaded, too.
+Variables of Dynamo's router in the environment (DYN_ROUTER_*) are checked and
+listed: what they say is the default of what file and policy leave out.
 Starts nothing, and asks nobody: with discovery.kubernetes it does not look into
 the cluster.
 Exits with 0 when all is well and with 1 when not.`,
@@ -96,12 +98,27 @@ func inCluster(k *v1alpha1.KubernetesDiscovery) string {
 	return fmt.Sprintf("the workers are the ready pods with %s", k.Selector.LabelSelector)
 }
 
-// validate checks a configuration file and the files that it names.
+// validate checks the environment, a configuration file and the files that it names.
 func validate(ctx context.Context, config string) (summary string, err error) {
 	if config == "" {
 		return "", app.ErrNoConfig
 	}
-	cfg, err := v1alpha1.Load(config)
+	env, err := app.ReadEnvironment(os.Environ())
+	if err != nil {
+		return "", fmt.Errorf("environment: %w", err)
+	}
+	summary, err = validateFile(ctx, config, env)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range append(env.Set, env.Ignored...) {
+		summary += "\nenvironment: " + s.String()
+	}
+	return summary, nil
+}
+
+func validateFile(ctx context.Context, config string, env *app.Environment) (summary string, err error) {
+	cfg, err := v1alpha1.LoadWith(config, &env.Spec)
 	if err != nil {
 		return "", err
 	}
@@ -111,7 +128,7 @@ func validate(ctx context.Context, config string) (summary string, err error) {
 	if k := cfg.Discovery.Kubernetes; k != nil {
 		return fmt.Sprintf("%s is valid: %s", config, inCluster(k)), nil
 	}
-	pool, err := discovery.Load(cfg.Discovery.File.Path, fleet.RoleRules(cfg.Spec.Roles))
+	pool, err := discovery.Load(cfg.Discovery.File.Path, discovery.Rules{Roles: fleet.RoleRules(cfg.Spec.Roles), Sites: fleet.SiteRules(cfg.Spec.Topology)})
 	if err != nil {
 		return "", err
 	}

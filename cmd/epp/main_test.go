@@ -101,6 +101,30 @@ func TestValidateGood(t *testing.T) {
 	}
 }
 
+// TestValidateEnvironment: what comes of Dynamo's variables is listed, and a mistake
+// in one is an error.
+func TestValidateEnvironment(t *testing.T) {
+	path := write(t, goodConfig, goodWorkers)
+	t.Setenv("DYN_ROUTER_TEMPERATURE", "0.5")
+	t.Setenv("DYN_ROUTER_EVENT_THREADS", "4")
+	code, stdout, stderr := epp(t, "validate", "--config", path)
+	for _, line := range []string{
+		"\nenvironment: DYN_ROUTER_TEMPERATURE=0.5 is the default of spec.cost.temperature\n",
+		"\nenvironment: DYN_ROUTER_EVENT_THREADS=4 has no effect: ",
+	} {
+		if code != 0 || !strings.Contains(stdout, line) || stderr != "" {
+			t.Errorf("exit %d, stdout %q, stderr %q, want %q", code, stdout, stderr, line)
+		}
+	}
+	t.Setenv("DYN_ROUTER_TEMPERATURE", "warm")
+	for _, args := range [][]string{{"validate"}, {}} {
+		code, _, stderr = epp(t, append(args, "--config", path)...)
+		if want := `epp: environment: DYN_ROUTER_TEMPERATURE="warm": must be a number from 0 to 100`; code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("exit %d, stderr %q, want %q", code, stderr, want)
+		}
+	}
+}
+
 func TestValidateSamples(t *testing.T) {
 	code, stdout, stderr := epp(t, "validate", "--config", filepath.Join("..", "..", "config", "samples", "endpointpickerconfig.yaml"))
 	if code != 0 || !strings.Contains(stdout, "is valid") || stderr != "" {

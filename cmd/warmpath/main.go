@@ -1,4 +1,4 @@
-// Command warmpath is the operator's tool: a demo, simulated workers, benchmarks.
+// Command warmpath is the operator's tool: a demo, explanations, simulated workers, benchmarks.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 func command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "warmpath",
-		Short: "Try, measure and simulate the warmpath endpoint picker",
+		Short: "Try, ask, measure and simulate the warmpath endpoint picker",
 		Long: `warmpath is the tool beside the picker itself (epp).
 
 Start with the demo: it needs no Kubernetes, no GPU and no model.
@@ -38,7 +38,7 @@ Start with the demo: it needs no Kubernetes, no GPU and no model.
 		SilenceErrors: true,
 		Version:       telemetry.Version(),
 	}
-	root.AddCommand(demoCommand(), simWorkerCommand(), benchCommand(), serveCommand())
+	root.AddCommand(demoCommand(), explainCommand(), simWorkerCommand(), benchCommand(), serveCommand())
 	return root
 }
 

@@ -71,6 +71,12 @@ func (m *model) compare(t *testing.T, v reflect.Value, path string) int {
 			continue
 		}
 		n++
+		if f.counts {
+			if !value.IsZero() {
+				t.Errorf("%s%s is filled in with %v, but its marker says that it is not", path, f.name, value)
+			}
+			continue
+		}
 		got, err := json.Marshal(value.Interface())
 		if err != nil {
 			t.Fatal(err)

@@ -31,6 +31,7 @@ type field struct {
 	doc      string
 	required bool
 	def      json.RawMessage   // nil: no default
+	counts   bool              // def is what a field counts that is left out; it is not filled in
 	limits   map[string]string // Minimum, Maximum, MinItems, ... as written
 }
 
@@ -145,7 +146,8 @@ func (f *field) comment(goName, text string) error {
 		switch limit, isLimit := strings.CutPrefix(key, "kubebuilder:validation:"); {
 		case key == "required":
 			f.required = true
-		case key == "default" || key == "warmpath:default": // the latter is no default of the CRD
+		case key == "default" || key == "warmpath:default" || key == "warmpath:counts": // only the first is a default of the CRD
+			f.counts = key == "warmpath:counts"
 			if !json.Valid([]byte(value)) {
 				return fmt.Errorf("default %s is not JSON", value)
 			}

@@ -84,7 +84,7 @@ func (m *model) typeName(t ast.Expr) (string, *structType, error) {
 			return "number", nil, nil
 		case "Duration":
 			return "duration", nil, nil
-		case "WorkerID":
+		case "WorkerID", "ByteRate":
 			return "string or number", nil, nil
 		}
 		if _, ok := m.enums[t.Name]; ok {

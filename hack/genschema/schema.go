@@ -129,6 +129,8 @@ func (m *model) namedSchema(name string, defs object) (object, error) {
 		return object{"type": "integer"}, nil
 	case "Duration":
 		return object{"type": []string{"string", "integer"}, "pattern": `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`, "minimum": 0, "maximum": 0}, nil
+	case "ByteRate":
+		return object{"type": []string{"string", "number"}, "pattern": `^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$`, "minimum": 0}, nil
 	case "WorkerID":
 		return object{"type": []string{"string", "integer"}, "pattern": "^[0-9]+$", "minimum": 0}, nil
 	}

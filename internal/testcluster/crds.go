@@ -20,14 +20,16 @@ type CRDs string
 
 // The kinds that tests work with.
 const (
-	InferencePools        CRDs = "InferencePools"        // inference.networking.k8s.io/v1
-	OldInferencePools     CRDs = "OldInferencePools"     // inference.networking.x-k8s.io/v1alpha2, as before GIE 1.0
-	RoutingPolicies       CRDs = "RoutingPolicies"       // routing.warmpath.dev/v1alpha1
-	DynamoWorkerMetadatas CRDs = "DynamoWorkerMetadatas" // nvidia.com/v1alpha1
-	ModelRewrites         CRDs = "ModelRewrites"         // InferenceModelRewrite in llm-d.ai/v1alpha2
-	OldModelRewrites      CRDs = "OldModelRewrites"      // the same in inference.networking.x-k8s.io/v1alpha2
-	GatewayAPI            CRDs = "GatewayAPI"            // the standard channel
-	IstioNetworking       CRDs = "IstioNetworking"       // networking.istio.io: DestinationRule and others
+	InferencePools         CRDs = "InferencePools"         // inference.networking.k8s.io/v1
+	OldInferencePools      CRDs = "OldInferencePools"      // inference.networking.x-k8s.io/v1alpha2, as before GIE 1.0
+	RoutingPolicies        CRDs = "RoutingPolicies"        // routing.warmpath.dev/v1alpha1
+	DynamoWorkerMetadatas  CRDs = "DynamoWorkerMetadatas"  // nvidia.com/v1alpha1
+	InferenceObjectives    CRDs = "InferenceObjectives"    // llm-d.ai/v1alpha2
+	OldInferenceObjectives CRDs = "OldInferenceObjectives" // inference.networking.x-k8s.io/v1alpha2
+	ModelRewrites          CRDs = "ModelRewrites"          // InferenceModelRewrite in llm-d.ai/v1alpha2
+	OldModelRewrites       CRDs = "OldModelRewrites"       // the same in inference.networking.x-k8s.io/v1alpha2
+	GatewayAPI             CRDs = "GatewayAPI"             // the standard channel
+	IstioNetworking        CRDs = "IstioNetworking"        // networking.istio.io: DestinationRule and others
 )
 
 // DefaultCRDs are those of a cluster that warmpath was installed in.
@@ -99,7 +101,7 @@ func (kind CRDs) read(ctx context.Context) ([]*apiextensionsv1.CustomResourceDef
 		module, pattern = "github.com/warmpath/warmpath", "config/crd/routing.warmpath.dev_*.yaml"
 	case IstioNetworking:
 		return kind.readIstio(ctx)
-	case OldInferencePools, DynamoWorkerMetadatas, ModelRewrites, OldModelRewrites:
+	case OldInferencePools, DynamoWorkerMetadatas, InferenceObjectives, OldInferenceObjectives, ModelRewrites, OldModelRewrites:
 		return kind.readOwn()
 	default:
 		return nil, fmt.Errorf("no CRDs %q", kind)

@@ -58,7 +58,12 @@ type App struct {
 
 // New builds a picker and opens its listeners. cfg must be defaulted and valid,
 // as v1alpha1.Load returns it.
-func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err error) {
+func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (*App, error) {
+	return newApp(cfg, &v1alpha1.RoutingPolicySpec{}, log)
+}
+
+// newApp is New for a process whose environment sets what policies leave out.
+func newApp(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.RoutingPolicySpec, log *slog.Logger) (_ *App, err error) {
 	a := &App{
 		log:      log,
 		registry: telemetry.NewRegistry(),
@@ -76,7 +81,7 @@ func New(cfg *v1alpha1.EndpointPickerConfig, log *slog.Logger) (_ *App, err erro
 	if err := a.serveNATS(cfg); err != nil {
 		return nil, err
 	}
-	if a.source, a.where, err = newSource(cfg, a); err != nil {
+	if a.source, a.where, err = newSource(cfg, environment, a); err != nil {
 		return nil, err
 	}
 	first, err := newGeneration(a, &cfg.Spec, nil)
@@ -122,15 +127,6 @@ func (a *App) serveNATS(cfg *v1alpha1.EndpointPickerConfig) (err error) {
 		*url = a.bus.URL()
 	}
 	return nil
-}
-
-// guessTTL is how long decisions are remembered. Without events nothing would
-// ever confirm a guess, so nothing is guessed.
-func guessTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
-	if !hears(spec) || spec.EventPlane.SpeculationTTL == nil {
-		return 0
-	}
-	return spec.EventPlane.SpeculationTTL.Duration
 }
 
 func (a *App) listen(cfg *v1alpha1.ServerConfig) (err error) {

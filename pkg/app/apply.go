@@ -52,7 +52,7 @@ func (a *App) Apply(ctx context.Context, spec *v1alpha1.RoutingPolicySpec) error
 // lackingFiles says which files a new event plane would wait for, in a picker that
 // hears one: what is known is not given up for a Secret that may never come.
 func lackingFiles(now *generation, spec *v1alpha1.RoutingPolicySpec) error {
-	if now.events.plane == nil || !hears(spec) || sameEvents(now.spec, spec) {
+	if now.events.plane == nil || !connects(spec) || sameEvents(now.spec, spec) {
 		return nil
 	}
 	if s := now.events.plane.Stats(); !s.Connected && !s.EverListened {

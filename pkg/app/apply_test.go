@@ -56,6 +56,8 @@ func TestApplyKeeps(t *testing.T) {
 		"namespace":    {func(p *policy) { p.EventPlane.NATS.Namespace = "other" }, false, true, false},
 		"recovery":     {func(p *policy) { p.EventPlane.Recovery.Disabled = true }, false, true, false},
 		"no events":    {func(p *policy) { p.EventPlane.Disabled = true }, false, true, false},
+		"load only":    {func(p *policy) { p.Cost = loadOnly() }, false, true, false},
+		"approximate":  {func(p *policy) { p.Cost.UseKVEvents = new(false) }, false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := startNATS(t, 0)
@@ -101,6 +103,33 @@ func TestApplyKeeps(t *testing.T) {
 			}
 			r.wantIdle(t)
 		})
+	}
+}
+
+// loadOnly is what routes by load alone, as Dynamo's preset does.
+func loadOnly() v1alpha1.CostSpec {
+	return v1alpha1.CostSpec{Model: v1alpha1.ModelDynamo, OverlapScoreCredit: new(0.0)}
+}
+
+// TestLoadOnlyHearsNoEvents: where nothing that a worker holds would count, the
+// picker does not even subscribe to KV events. It goes on to hear figures of load.
+func TestLoadOnlyHearsNoEvents(t *testing.T) {
+	ns := startNATS(t, 0)
+	r := start(t, heardFrom(ns), prefillA+prefillB+decodeA)
+	r.waitReady(t)
+	r.waitSubscribed(t, ns)
+	with := ns.NumSubscriptions()
+	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.Cost = loadOnly() })
+	r.waitReady(t)
+	if !r.current.Load().events.plane.Connected() {
+		t.Error("the event plane is not connected")
+	}
+	r.eventually(t, "fewer subscriptions than with KV events, but some", func() bool {
+		n := ns.NumSubscriptions() // until the old plane has ended, those of both
+		return n > 0 && n < with
+	})
+	if hears(r.current.Load().spec) {
+		t.Error("KV events are heard")
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
-	"github.com/warmpath/warmpath/pkg/pick"
 )
 
 // handoff turns the configured handoff into headers.
@@ -36,27 +35,6 @@ func handoff(spec *v1alpha1.HandoffSpec) extproc.Handoff {
 		h = append(h, extproc.HandoffHeader{Name: strings.ToLower(header.Name), Value: values[header.Value]})
 	}
 	return h
-}
-
-// pickOptions turns what the policy says of costs, splits and bounds into options
-// of decisions.
-func pickOptions(spec *v1alpha1.RoutingPolicySpec) pick.Options {
-	c := &spec.Cost
-	o := pick.DefaultOptions()
-	o.Model = pick.Dynamo
-	o.Dynamo.OverlapScoreCredit = *c.OverlapScoreCredit
-	o.Dynamo.HostCacheHitWeight = *c.HostCacheHitWeight
-	o.Dynamo.DiskCacheHitWeight = *c.DiskCacheHitWeight
-	o.Dynamo.PrefillLoadScale = *c.PrefillLoadScale
-	o.Dynamo.Temperature = *c.Temperature
-	o.Split.Mode = map[v1alpha1.DisaggregationMode]pick.Split{
-		v1alpha1.DisaggregationWhenReady: pick.SplitWhenReady,
-		v1alpha1.DisaggregationRequired:  pick.SplitRequired,
-		v1alpha1.DisaggregationNever:     pick.SplitNever,
-	}[spec.Disaggregation.Mode]
-	o.MaxPrefillTokens = int(spec.Admission.ActivePrefillTokensThreshold)
-	o.MaxDecodeBlocks = int(spec.Admission.ActiveDecodeBlocksThreshold)
-	return o
 }
 
 func adapters(spec *v1alpha1.RoutingPolicySpec) map[string]bool {

@@ -5,12 +5,12 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
-	"github.com/warmpath/warmpath/pkg/pick"
 	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
@@ -62,20 +62,33 @@ func TestEnginesOfAPool(t *testing.T) {
 	}
 }
 
-func TestGuessesNeedEvents(t *testing.T) {
-	ttl, nats := &v1alpha1.Duration{Duration: 7}, v1alpha1.NATSSpec{URL: "nats://nats:4222"}
-	for _, tc := range []struct {
+func TestGuessTTL(t *testing.T) {
+	nats, none := v1alpha1.NATSSpec{URL: "nats://nats:4222"}, v1alpha1.CostSpec{}
+	for name, tc := range map[string]struct {
 		plane v1alpha1.EventPlaneSpec
-		want  int64
+		cost  v1alpha1.CostSpec
+		ttl   time.Duration
+		alone bool
 	}{
-		{v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: ttl}, 7},
-		{v1alpha1.EventPlaneSpec{NATS: nats}, 0},
-		{v1alpha1.EventPlaneSpec{SpeculationTTL: ttl}, 0}, // waits for a policy that names a server
-		{v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true, SpeculationTTL: ttl}, 0},
+		"beside events":        {v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: &v1alpha1.Duration{Duration: 7}}, none, 7, false},
+		"the default":          {v1alpha1.EventPlaneSpec{NATS: nats}, none, 5 * time.Second, false},
+		"turned off":           {v1alpha1.EventPlaneSpec{NATS: nats, SpeculationTTL: &v1alpha1.Duration{}}, none, 0, false},
+		"no event plane":       {v1alpha1.EventPlaneSpec{NATS: nats, Disabled: true}, none, 2 * time.Minute, true},
+		"no server is named":   {v1alpha1.EventPlaneSpec{}, none, 2 * time.Minute, true},
+		"load only":            {v1alpha1.EventPlaneSpec{NATS: nats}, loadOnly(), 0, true},
+		"load only, no events": {v1alpha1.EventPlaneSpec{Disabled: true}, loadOnly(), 0, true},
+		"events not wanted":    {v1alpha1.EventPlaneSpec{NATS: nats}, v1alpha1.CostSpec{UseKVEvents: new(false)}, 2 * time.Minute, true},
+		"a TTL of its own":     {v1alpha1.EventPlaneSpec{NATS: nats}, v1alpha1.CostSpec{UseKVEvents: new(false), RouterTTL: &v1alpha1.Duration{Duration: 9}}, 9, true},
+		"events are wanted":    {v1alpha1.EventPlaneSpec{NATS: nats}, v1alpha1.CostSpec{UseKVEvents: new(true)}, 5 * time.Second, false},
 	} {
-		if got := guessTTL(&v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}); int64(got) != tc.want {
-			t.Errorf("%+v: guesses live %v", tc.plane, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := v1alpha1.EndpointPickerConfig{Spec: v1alpha1.RoutingPolicySpec{EventPlane: tc.plane}}
+			c.Spec.Cost = tc.cost
+			c.Default()
+			if ttl, alone := guessTTL(&c.Spec); ttl != tc.ttl || alone != tc.alone {
+				t.Errorf("decisions are remembered for %v, alone: %v; want %v, %v", ttl, alone, tc.ttl, tc.alone)
+			}
+		})
 	}
 }
 
@@ -104,34 +117,6 @@ func TestSecurityConversion(t *testing.T) {
 	} {
 		if got := security(&tc.spec); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%+v becomes %+v, want %+v", tc.spec, got, tc.want)
-		}
-	}
-}
-
-// Defaults of the API are the defaults of decisions, and every field arrives.
-func TestPickOptions(t *testing.T) {
-	var spec v1alpha1.RoutingPolicySpec
-	spec.Default()
-	want := pick.DefaultOptions()
-	want.Model = pick.Dynamo
-	if got := pickOptions(&spec); !reflect.DeepEqual(got, want) {
-		t.Errorf("defaults: %+v, want %+v", got, want)
-	}
-	spec.Cost = v1alpha1.CostSpec{
-		OverlapScoreCredit: new(0.1), HostCacheHitWeight: new(0.2), DiskCacheHitWeight: new(0.3), PrefillLoadScale: new(0.4), Temperature: new(0.5),
-	}
-	spec.Admission = v1alpha1.AdmissionSpec{ActivePrefillTokensThreshold: 6, ActiveDecodeBlocksThreshold: 7}
-	for mode, split := range map[v1alpha1.DisaggregationMode]pick.Split{
-		v1alpha1.DisaggregationWhenReady: pick.SplitWhenReady,
-		v1alpha1.DisaggregationRequired:  pick.SplitRequired,
-		v1alpha1.DisaggregationNever:     pick.SplitNever,
-	} {
-		spec.Disaggregation.Mode = mode
-		k := &want.Dynamo
-		k.OverlapScoreCredit, k.HostCacheHitWeight, k.DiskCacheHitWeight, k.PrefillLoadScale, k.Temperature = 0.1, 0.2, 0.3, 0.4, 0.5
-		want.Split.Mode, want.MaxPrefillTokens, want.MaxDecodeBlocks = split, 6, 7
-		if got := pickOptions(&spec); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", mode, got, want)
 		}
 	}
 }

@@ -37,11 +37,11 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 	}
 	e := &events{app: a, index: x, engines: load.NewEngines(), started: time.Now()}
 	e.part = newPart(e.run)
-	if !hears(spec) {
+	if !connects(spec) {
 		return e, nil
 	}
 	var asks eventplane.Recoverer // stays nil, not a nil *recoverer
-	if spec.EventPlane.AsksWorkers() {
+	if hears(spec) && spec.EventPlane.AsksWorkers() {
 		client, err := a.recovery.open(&a.server, a.log)
 		if err != nil {
 			return nil, err
@@ -60,6 +60,7 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 		Drop:        e.drop,
 		Restarted:   e.engines.Drop,
 		Loads:       e.engines,
+		LoadsOnly:   !hears(spec),
 		ReplicaSync: spec.EventPlane.ReplicaSync,
 		Recover:     asks,
 		JetStream:   jetStream(&spec.EventPlane.JetStream),
@@ -69,13 +70,21 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 	return e, err
 }
 
-// hears says whether a spec has an event plane. One that names no server waits for
-// a policy that does: until then requests are routed by load alone.
-func hears(spec *v1alpha1.RoutingPolicySpec) bool {
+// connects says whether a spec has an event plane. One that names no server waits for
+// a policy that does: until then requests are routed by what earlier decisions tell.
+func connects(spec *v1alpha1.RoutingPolicySpec) bool {
 	return !spec.EventPlane.Disabled && spec.EventPlane.NATS.URL != ""
 }
 
+// hears says whether a spec wants the KV events of workers. Figures of load are heard
+// in any case.
+func hears(spec *v1alpha1.RoutingPolicySpec) bool {
+	return connects(spec) && !spec.Cost.LoadOnly() && !spec.Cost.Approximate()
+}
+
 func (e *events) run(ctx context.Context) error {
+	e.engines.Feed(e.app.load)
+	defer e.engines.Unfeed()
 	if e.plane == nil {
 		<-ctx.Done()
 		return nil

@@ -140,8 +140,9 @@ func explainedCost(c [pick.NumModels]float64) ExplainedCost {
 	return ExplainedCost{Congestion: c[pick.Congestion], Dynamo: c[pick.Dynamo]}
 }
 
-// Chosen first, then by cost in the model in use, those that cannot be taken last.
-func (x *Explained) compare(a, b *ExplainedWorker) int {
+// Compare orders workers for people: the chosen ones first, then by cost in the model
+// in use, those that cannot be taken last.
+func (x *Explained) Compare(a, b *ExplainedWorker) int {
 	rank := func(w *ExplainedWorker) int {
 		switch {
 		case w.Chosen != "":

@@ -41,10 +41,10 @@ func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g
 	} else if g.events, err = newEvents(a, spec); err != nil {
 		return nil, err
 	}
-	if old != nil && old.events == g.events && guessTTL(old.spec) == guessTTL(spec) {
+	if old != nil && old.events == g.events && sameGuesses(old.spec, spec) {
 		g.guesses = old.guesses
 	} else {
-		g.guesses = index.NewSpeculation(guessTTL(spec))
+		g.guesses = newGuesses(spec)
 	}
 	if old != nil && sameTokenizer(old.spec, spec) {
 		g.tokenizer = old.tokenizer
@@ -63,19 +63,23 @@ func (g *generation) routing() extproc.Routing {
 	if g.tokenizer != nil {
 		tokens = g.tokenizer
 	}
-	return extproc.Routing{
-		Picker:      g.picker,
-		Layout:      layoutOf(g.spec),
-		Tokenizer:   tokens,
-		DecodeTexts: g.spec.Tokenizer.InProcess.Enabled(),
-		Adapters:    adapters(g.spec),
-		IgnoreSalt:  g.spec.CacheSalt == v1alpha1.CacheSaltIgnore,
-		Handoff:     g.handoff,
-		Announcer:   g.events.announcer(g.spec.EventPlane.ReplicaSync),
-		Rewrites:    g.rewrites,
-		ModelHeader: g.spec.ModelRewriteHeader,
-		Unused:      func() { close(g.unused) },
+	r := extproc.Routing{
+		Picker:        g.picker,
+		Layout:        layoutOf(g.spec),
+		Tokenizer:     tokens,
+		DecodeTexts:   g.spec.Tokenizer.InProcess.Enabled(),
+		Adapters:      adapters(g.spec),
+		IgnoreSalt:    g.spec.CacheSalt == v1alpha1.CacheSaltIgnore,
+		Handoff:       g.handoff,
+		ClassHeader:   classHeader(&g.spec.Cost),
+		SessionHeader: g.spec.SessionAffinity.Header,
+		Announcer:     g.events.announcer(g.spec.EventPlane.ReplicaSync),
+		Rewrites:      g.rewrites,
+		ModelHeader:   g.spec.ModelRewriteHeader,
+		Unused:        func() { close(g.unused) },
 	}
+	admit(&r, &g.spec.Admission)
+	return r
 }
 
 // parts are the parts that run.
@@ -103,8 +107,11 @@ func (g *generation) ready() (missing []error) {
 // another. The block size is not part of it: workers tell of their blocks, whatever
 // we take their size to be.
 func sameEvents(a, b *v1alpha1.RoutingPolicySpec) bool {
-	if !hears(a) || !hears(b) {
-		return hears(a) == hears(b)
+	if hears(a) != hears(b) {
+		return false
+	}
+	if !connects(a) || !connects(b) {
+		return connects(a) == connects(b)
 	}
 	x, y := a.EventPlane, b.EventPlane
 	for _, e := range []*v1alpha1.EventPlaneSpec{&x, &y} {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
+	"github.com/warmpath/warmpath/pkg/load"
 )
 
 // usedBlocks is the message that a worker uses n KV blocks.
@@ -58,7 +59,19 @@ func TestLoadOnMetrics(t *testing.T) {
 	}
 	publishLoad(t, ns, dynamo.Gen14, "backend", usedBlocks(21, 0)) // stated, so known
 	r.waitMetric(t, "warmpath_engine_kv_used_blocks"+other, 0)
+	seen := func() (f load.Figures) {
+		r.load.Read(func(k fleet.Key, now load.Figures) {
+			if k == (fleet.Key{ID: 11}) {
+				f = now
+			}
+		})
+		return f
+	}
+	if got, want := seen(), (load.Figures{PrefillTokens: 60, Requests: 2, Waiting: 3}); got != want {
+		t.Errorf("decisions see %+v, want %+v", got, want)
+	}
 	for series, want := range map[string]float64{
+		"warmpath_worker_prefill_tokens" + one: 0, "warmpath_worker_requests" + one: 0, // booked here
 		"warmpath_engine_kv_used_blocks" + one: 7, "warmpath_engine_queued_requests" + one: 3, "warmpath_engine_queued_prefill_tokens" + one: 300,
 		"warmpath_foreign_requests" + one: 2, "warmpath_foreign_prefill_tokens" + one: 60,
 		"warmpath_foreign_requests" + other: 0, "warmpath_engine_queued_requests" + other: -1,
@@ -85,6 +98,9 @@ func TestLoadOnMetrics(t *testing.T) {
 		if got := r.metric(t, series); got != want {
 			t.Errorf("after a restart, %s is %v, want %v", series, got, want)
 		}
+	}
+	if got := seen(); got != (load.Figures{}) {
+		t.Errorf("after a restart, decisions see %+v", got)
 	}
 }
 

@@ -30,6 +30,10 @@ var (
 	descMaxBytes = desc("index_bytes_max", "Bound of that memory.")
 	descEvicted  = desc("index_evicted_total", "Blocks that were given up to keep the bound, or found no room (no_room).", "kind")
 
+	descRemembered    = desc("remembered_blocks", "Blocks that earlier decisions sent to workers and that are remembered for it, counted once per worker.")
+	descRememberedMem = desc("remembered_bytes", "Memory of those.")
+	descRememberedMax = desc("remembered_bytes_max", "Bound of that memory.")
+
 	descConnected   = desc("event_plane_connected", "1 while connected to NATS.")
 	descDisconnects = desc("event_plane_disconnects_total", "Times the connection to NATS was lost.")
 	descMessages    = desc("event_messages_total", "Messages with KV-cache events, by component of their subject.", "component")
@@ -88,7 +92,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	// Read holds the lock that decisions need: take the figures first, and hand
 	// them to a scrape, which may be slow, afterwards.
 	figures := make(map[fleet.Key]load.Figures, len(pool.Workers))
-	c.load.Read(func(k fleet.Key, f load.Figures) { figures[k] = f })
+	c.load.Booked(func(k fleet.Key, f load.Figures) { figures[k] = f })
 	for k, f := range figures {
 		id, rank := labelsOf(k)
 		gauge(descPrefillLoad, float64(f.PrefillTokens), id, rank)
@@ -102,6 +106,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	now := c.current.Load()
 	now.events.gauges(pool, gauge)
+	r := now.guesses.Remembered()
+	gauge(descRemembered, float64(r.Blocks))
+	gauge(descRememberedMem, float64(r.Bytes))
+	gauge(descRememberedMax, float64(r.MaxBytes))
 	if t := now.tokenizer; t != nil && t.inProcess != nil {
 		t.inProcess.gauges(gauge)
 	}

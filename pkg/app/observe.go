@@ -23,8 +23,8 @@ func (a *App) Observe() kube.Observation {
 		StrangerEvents:  strange,
 	}
 	o.Events.Received = heard
-	o.Events.Disabled = g.spec.EventPlane.Disabled
-	o.Events.NoServer = !o.Events.Disabled && !hears(g.spec)
+	o.Events.Disabled = g.spec.EventPlane.Disabled || connects(g.spec) && !hears(g.spec)
+	o.Events.NoServer = !o.Events.Disabled && !connects(g.spec)
 	if g.tokenizer != nil {
 		if err := g.tokenizer.ready(); err != nil {
 			o.TokenizerWaits = g.tokenizer.inProcess.waitsFor()

@@ -72,7 +72,7 @@ func secretsComeLater(t *testing.T, changes int) {
 	var policies sync.WaitGroup
 	policies.Go(func() {
 		for n := range changes {
-			spec := r.changed(func(s *v1alpha1.RoutingPolicySpec) { s.Admission.ActiveDecodeBlocksThreshold = int64(n + 1) })
+			spec := r.changed(func(s *v1alpha1.RoutingPolicySpec) { s.Admission.ActiveDecodeBlocksThreshold = new(int64(n + 1)) })
 			if err := a.Apply(t.Context(), spec); err != nil {
 				t.Errorf("apply a policy: %v", err)
 			}
@@ -93,7 +93,7 @@ func secretsComeLater(t *testing.T, changes int) {
 	if a.current.Load() != before || !a.Observe().Events.Connected {
 		t.Error("what is known was given up for a Secret that is missing")
 	}
-	if n := a.current.Load().spec.Admission.ActiveDecodeBlocksThreshold; n != int64(changes) {
+	if n := a.current.Load().spec.Admission.ActiveDecodeBlocksThreshold; (n == nil) != (changes == 0) || n != nil && *n != int64(changes) {
 		t.Errorf("the policy in use is number %d, want the last, %d", n, changes)
 	}
 	if n := connections(t, ns); n != 1 {

@@ -3,7 +3,9 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/telemetry"
@@ -18,7 +20,11 @@ func Serve(ctx context.Context, config, logFormat string, w io.Writer) error {
 	if config == "" {
 		return ErrNoConfig
 	}
-	cfg, err := v1alpha1.Load(config)
+	env, err := ReadEnvironment(os.Environ())
+	if err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	cfg, err := v1alpha1.LoadWith(config, &env.Spec)
 	if err != nil {
 		return err
 	}
@@ -26,7 +32,8 @@ func Serve(ctx context.Context, config, logFormat string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	a, err := New(cfg, log)
+	env.Log(log, &cfg.Spec)
+	a, err := newApp(cfg, &env.Spec, log)
 	if err != nil {
 		return err
 	}

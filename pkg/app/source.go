@@ -16,20 +16,23 @@ type source interface {
 }
 
 // newSource returns what a configuration names, and where that looks.
-func newSource(cfg *v1alpha1.EndpointPickerConfig, a *App) (s source, where string, err error) {
+func newSource(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.RoutingPolicySpec, a *App) (s source, where string, err error) {
 	if f := cfg.Discovery.File; f != nil {
-		return &discovery.File{Path: f.Path, Roles: fleet.RoleRules(cfg.Spec.Roles), Publish: a.setFleet, Log: a.log}, f.Path, nil
+		return &discovery.File{Path: f.Path, Rules: workerRules(&cfg.Spec), Publish: a.setFleet, Log: a.log}, f.Path, nil
 	}
 	k := cfg.Discovery.Kubernetes
 	a.cluster, err = kube.New(kube.Config{
-		Discovery: *k,
-		File:      &cfg.Spec,
-		Publish:   a.setFleet,
-		Restarted: a.restarted,
-		Apply:     a.Apply,
-		Observe:   a.Observe,
-		Rewrites:  a.useRewrites,
-		Log:       a.log,
+		Discovery:   *k,
+		File:        &cfg.Spec,
+		Environment: environment,
+		Publish:     a.setFleet,
+		Restarted:   a.restarted,
+		Apply:       a.Apply,
+		Observe:     a.Observe,
+		// ext-proc is there by the time that the source runs.
+		Objectives: func(priorities map[string]int) { a.extproc.SetObjectives(priorities) },
+		Rewrites:   a.useRewrites,
+		Log:        a.log,
 	})
 	if err != nil {
 		return nil, "", err
@@ -38,4 +41,9 @@ func newSource(cfg *v1alpha1.EndpointPickerConfig, a *App) (s source, where stri
 		return a.cluster, "InferencePool " + k.Pool.Name, nil
 	}
 	return a.cluster, "pods with " + k.Selector.LabelSelector, nil
+}
+
+// workerRules say how the labels of workers in a file become roles and places.
+func workerRules(spec *v1alpha1.RoutingPolicySpec) discovery.Rules {
+	return discovery.Rules{Roles: fleet.RoleRules(spec.Roles), Sites: fleet.SiteRules(spec.Topology)}
 }

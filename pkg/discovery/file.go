@@ -24,7 +24,7 @@ const (
 // File publishes the workers listed in a file, again on every change of it.
 type File struct {
 	Path    string                // file of kind WorkerList
-	Roles   fleet.RoleRules       // how labels become roles
+	Rules   Rules                 // how labels become roles and places
 	Publish func(*fleet.Snapshot) // called by Run, one call at a time
 	Log     *slog.Logger
 
@@ -48,7 +48,7 @@ func (f *File) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	snapshot, err := decode(data, f.Path, f.Roles)
+	snapshot, err := decode(data, f.Path, f.Rules)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (f *File) reload() {
 	}
 	var snapshot *fleet.Snapshot
 	if err == nil {
-		snapshot, err = decode(data, f.Path, f.Roles)
+		snapshot, err = decode(data, f.Path, f.Rules)
 	}
 	if err == nil {
 		f.publish(data, snapshot)

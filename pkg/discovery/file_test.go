@@ -58,7 +58,7 @@ func run(t *testing.T, path string, poll time.Duration) *running {
 	t.Helper()
 	r := &running{t: t}
 	f := &File{
-		Path: path, Roles: defaultRoles(), Poll: poll,
+		Path: path, Rules: defaultRules(), Poll: poll,
 		Log: slog.New(slog.NewTextHandler(r, nil)),
 		Publish: func(s *fleet.Snapshot) {
 			name := "none"
@@ -273,7 +273,7 @@ func TestRunNeedsGoodFileAtStart(t *testing.T) {
 		bad: "workers: required",
 	} {
 		f := &File{
-			Path: path, Roles: defaultRoles(), Log: slog.New(slog.DiscardHandler),
+			Path: path, Rules: defaultRules(), Log: slog.New(slog.DiscardHandler),
 			Publish: func(*fleet.Snapshot) { t.Errorf("%s published", path) },
 		}
 		if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {

@@ -11,9 +11,15 @@ import (
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
+// Rules say how the labels of workers become roles and places.
+type Rules struct {
+	Roles fleet.RoleRules
+	Sites fleet.SiteRules
+}
+
 // Load reads the list of workers at path once. The error names file, line and
 // field of everything that is wrong with it.
-func Load(path string, rules fleet.RoleRules) (*fleet.Snapshot, error) {
+func Load(path string, rules Rules) (*fleet.Snapshot, error) {
 	data, err := read(path)
 	if err != nil {
 		return nil, err
@@ -32,7 +38,7 @@ func read(path string) ([]byte, error) {
 	return data, nil
 }
 
-func decode(data []byte, path string, rules fleet.RoleRules) (*fleet.Snapshot, error) {
+func decode(data []byte, path string, rules Rules) (*fleet.Snapshot, error) {
 	list, err := v1alpha1.DecodeWorkers(data, path)
 	if err != nil {
 		return nil, err
@@ -48,7 +54,7 @@ func decode(data []byte, path string, rules fleet.RoleRules) (*fleet.Snapshot, e
 // data-parallel rank. Workers that are not ready are left out. A worker without
 // any of the role labels is aggregated; one whose role labels all hold unknown
 // words is an error, since guessing its role would misroute silently.
-func Snapshot(list *v1alpha1.WorkerList, rules fleet.RoleRules) (*fleet.Snapshot, error) {
+func Snapshot(list *v1alpha1.WorkerList, rules Rules) (*fleet.Snapshot, error) {
 	var workers []fleet.Worker
 	var errs []error
 	for i := range list.Workers {
@@ -68,12 +74,12 @@ func Snapshot(list *v1alpha1.WorkerList, rules fleet.RoleRules) (*fleet.Snapshot
 	return fleet.NewSnapshot(workers)
 }
 
-func ranksOf(spec *v1alpha1.WorkerSpec, rules fleet.RoleRules) ([]fleet.Worker, error) {
+func ranksOf(spec *v1alpha1.WorkerSpec, rules Rules) ([]fleet.Worker, error) {
 	addr, err := spec.IP()
 	if err != nil {
 		return nil, fmt.Errorf("address: %w", err)
 	}
-	role, err := roleOf(spec.Labels, rules)
+	role, err := roleOf(spec.Labels, rules.Roles)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +87,7 @@ func ranksOf(spec *v1alpha1.WorkerSpec, rules fleet.RoleRules) ([]fleet.Worker, 
 	if spec.WorkerID != nil {
 		id = uint64(*spec.WorkerID)
 	}
+	site := siteOf(spec, &rules.Sites)
 	ranks := make([]fleet.Worker, spec.DataParallelSize)
 	for rank := range ranks {
 		port := spec.Ports[0]
@@ -92,6 +99,7 @@ func ranksOf(spec *v1alpha1.WorkerSpec, rules fleet.RoleRules) ([]fleet.Worker, 
 			recovery = spec.RecoveryEndpoints[rank]
 		}
 		ranks[rank] = fleet.Worker{
+			Site:     site,
 			Key:      fleet.Key{ID: id, Rank: uint32(rank)},
 			Name:     spec.Name,
 			Endpoint: netip.AddrPortFrom(addr, uint16(port)),
@@ -100,6 +108,13 @@ func ranksOf(spec *v1alpha1.WorkerSpec, rules fleet.RoleRules) ([]fleet.Worker, 
 		}
 	}
 	return ranks, nil
+}
+
+// siteOf returns where a worker runs: as it is written down, else as its labels say.
+func siteOf(spec *v1alpha1.WorkerSpec, rules *fleet.SiteRules) fleet.Site {
+	s := &spec.Site
+	written := fleet.Location{Zone: s.Zone, Rack: s.Rack, Host: s.Host, Fabric: s.Fabric, Connector: spec.Connector}
+	return fleet.SiteOf(written.Or(rules.Locate(spec.Labels)))
 }
 
 func roleOf(labels map[string]string, rules fleet.RoleRules) (fleet.Role, error) {

@@ -15,11 +15,11 @@ import (
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
-// defaultRoles are the rules of a configuration that says nothing about roles.
-func defaultRoles() fleet.RoleRules {
+// defaultRules are those of a configuration that says nothing about workers.
+func defaultRules() Rules {
 	var s v1alpha1.RoutingPolicySpec
 	s.Default()
-	return fleet.RoleRules(s.Roles)
+	return Rules{Roles: fleet.RoleRules(s.Roles), Sites: fleet.SiteRules(s.Topology)}
 }
 
 func TestLoad(t *testing.T) {
@@ -46,7 +46,7 @@ func TestLoad(t *testing.T) {
   ports: [8000]
   ready: false
 `)
-	got, err := Load(path, defaultRoles())
+	got, err := Load(path, defaultRules())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,17 +58,17 @@ func TestLoad(t *testing.T) {
 		{Key: fleet.Key{ID: two, Rank: 0}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8000"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp0"},
 		{Key: fleet.Key{ID: two, Rank: 1}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8001"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp1"},
 	}
-	if diff := cmp.Diff(want, got.Workers, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{})); diff != "" {
+	if diff := cmp.Diff(want, got.Workers, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{}, fleet.Site{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestLoadErrors(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Load(filepath.Join(dir, "absent.yaml"), defaultRoles()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "create it") {
+	if _, err := Load(filepath.Join(dir, "absent.yaml"), defaultRules()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "create it") {
 		t.Errorf("absent file: %v", err)
 	}
-	if _, err := Load(dir, defaultRoles()); err == nil || !strings.Contains(err.Error(), "list of workers") {
+	if _, err := Load(dir, defaultRules()); err == nil || !strings.Contains(err.Error(), "list of workers") {
 		t.Errorf("folder: %v", err)
 	}
 	for _, c := range []struct{ name, content, want string }{
@@ -87,7 +87,7 @@ func TestLoadErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(dir, "workers.yaml")
 			write(t, path, c.content)
-			if _, err := Load(path, defaultRoles()); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Load(path, defaultRules()); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error = %v, want %q", err, c.want)
 			}
 		})
@@ -104,8 +104,37 @@ func TestLoadRefusesIDOfAnotherName(t *testing.T) {
 	if err := list.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := Snapshot(list, defaultRoles())
+	_, err := Snapshot(list, defaultRules())
 	if err == nil || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"b"`) {
 		t.Errorf("error = %v, want one that names both", err)
+	}
+}
+
+// Where a worker runs is what the list says, else what its labels do.
+func TestSites(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "workers.yaml")
+	write(t, path, header+`workers:
+- {name: a, address: 10.0.0.1, ports: [8000, 8001], site: {zone: z1, rack: r1, host: h1, fabric: f1}, connector: nixl}
+- {name: b, address: 10.0.0.2, ports: [8000], labels: {topology.kubernetes.io/zone: z2, dynamo.topology/rack: r2, nvidia.com/gpu.clique: f2, llm-d.ai/engine-type: vllm}}
+- {name: c, address: 10.0.0.3, ports: [8000], site: {host: h3}, labels: {topology.kubernetes.io/zone: z3, kubernetes.io/hostname: other}}
+- {name: d, address: 10.0.0.4, ports: [8000]}
+`)
+	pool, err := Load(path, defaultRules())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]fleet.Location{
+		"a": {Zone: "z1", Rack: "r1", Host: "h1", Fabric: "f1", Connector: "nixl"},
+		"b": {Zone: "z2", Rack: "r2", Fabric: "f2", Connector: "vllm"},
+		"c": {Zone: "z3", Host: "h3"},
+		"d": {},
+	}
+	for _, w := range pool.Workers {
+		if got := w.Site.Location(); got != want[w.Name] {
+			t.Errorf("%s/%d: %+v, want %+v", w.Name, w.Rank, got, want[w.Name])
+		}
+	}
+	if len(pool.Workers) != 5 {
+		t.Errorf("%d workers", len(pool.Workers))
 	}
 }

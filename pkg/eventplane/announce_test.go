@@ -362,9 +362,9 @@ func TestTwoPlanes(t *testing.T) {
 	}
 	a := r.plane.Announce(&Placement{RequestID: "a", Prefill: both, Decode: both, PrefillTokens: 40, Blocks: 3})
 	b := r.plane.Announce(&Placement{RequestID: "b", Prefill: prefill, Decode: decode, PrefillTokens: 90, Blocks: 5})
-	check("both are placed", view{both: {Requests: 1, PrefillTokens: 40}, prefill: {Requests: 1, PrefillTokens: 90}, decode: {Requests: 1}})
+	check("both are placed", view{both: {Requests: 1, PrefillTokens: 40, Blocks: 3}, prefill: {Requests: 1, PrefillTokens: 90}, decode: {Requests: 1, Blocks: 5}})
 	b.PrefillDone()
-	check("a prompt is computed", view{both: {Requests: 1, PrefillTokens: 40}, decode: {Requests: 1}})
+	check("a prompt is computed", view{both: {Requests: 1, PrefillTokens: 40, Blocks: 3}, decode: {Requests: 1, Blocks: 5}})
 	// A replica that never heard a worker learns its place from the other.
 	c := other.plane.Announce(&Placement{RequestID: "c", Prefill: both, Decode: both, PrefillTokens: 7})
 	waitFor(t, "the first sees the second's", func() bool { return foreign(r, mine, both) == load.Foreign{Requests: 1, PrefillTokens: 7} })

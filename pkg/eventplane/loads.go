@@ -246,6 +246,7 @@ func routed(e *dynamo.SequenceEvent) load.Routed {
 		if e.Added.TrackPrefill && e.Added.Hint.Set {
 			r.PrefillTokens = e.Added.Hint.Value.Tokens
 		}
+		r.Blocks = uint64(len(e.Added.Sequence.Value))
 	case dynamo.MarkPrefillCompleted:
 		r.Kind = load.PrefillDone
 	case dynamo.Free:

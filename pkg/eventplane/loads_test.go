@@ -78,14 +78,14 @@ type loadPayload struct {
 // and requests as sets.
 type loadTwin struct {
 	figures map[fleet.Key]*load.EngineFigures
-	placed  map[fleet.Key]map[string]uint64 // prefill tokens of request and router
-	done    map[fleet.Key]map[string]bool   // likewise, and of the request alone when the worker says so
+	placed  map[fleet.Key]map[string]load.Foreign // by request and router
+	done    map[fleet.Key]map[string]bool         // likewise, and of the request alone when the worker says so
 	ended   map[fleet.Key]map[string]bool
 }
 
 func newLoadTwin() *loadTwin {
 	return &loadTwin{
-		figures: map[fleet.Key]*load.EngineFigures{}, placed: map[fleet.Key]map[string]uint64{},
+		figures: map[fleet.Key]*load.EngineFigures{}, placed: map[fleet.Key]map[string]load.Foreign{},
 		done: map[fleet.Key]map[string]bool{}, ended: map[fleet.Key]map[string]bool{},
 	}
 }
@@ -110,7 +110,7 @@ func (w *loadTwin) take(t *testing.T, topic string, raw json.RawMessage, now tim
 	}
 	if w.figures[k] == nil {
 		w.figures[k] = &load.EngineFigures{}
-		w.placed[k], w.done[k], w.ended[k] = map[string]uint64{}, map[string]bool{}, map[string]bool{}
+		w.placed[k], w.done[k], w.ended[k] = map[string]load.Foreign{}, map[string]bool{}, map[string]bool{}
 	}
 	f := w.figures[k]
 	switch topic {
@@ -153,26 +153,30 @@ func (w *loadTwin) word(t *testing.T, k fleet.Key, p *loadPayload) {
 	default:
 		var data struct {
 			AddRequest struct {
-				Track bool `json:"track_prefill_tokens"`
-				Hint  *struct {
+				Sequence []json.Number `json:"token_sequence"`
+				Track    bool          `json:"track_prefill_tokens"`
+				Hint     *struct {
 					Tokens uint64 `json:"initial_effective_prefill_tokens"`
 				} `json:"prefill_load_hint"`
 			}
 		}
 		mustParse(t, p.Data, &data)
-		w.placed[k][name] = 0
-		if a := data.AddRequest; a.Track && a.Hint != nil {
-			w.placed[k][name] = a.Hint.Tokens
+		a := data.AddRequest
+		placed := load.Foreign{Requests: 1, Blocks: uint64(len(a.Sequence))}
+		if a.Track && a.Hint != nil {
+			placed.PrefillTokens = a.Hint.Tokens
 		}
+		w.placed[k][name] = placed
 	}
 	f := load.Foreign{}
-	for name, tokens := range w.placed[k] {
+	for name, placed := range w.placed[k] {
 		if w.ended[k][name] {
 			continue
 		}
 		f.Requests++
+		f.Blocks += placed.Blocks
 		if request, _, _ := strings.Cut(name, " "); !w.done[k][name] && !w.done[k][request] {
-			f.PrefillTokens += tokens
+			f.PrefillTokens += placed.PrefillTokens
 		}
 	}
 	w.figures[k].Foreign = f

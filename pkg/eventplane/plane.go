@@ -53,6 +53,9 @@ type Config struct {
 	// Loads hears of the load of workers; nil listens to KV events alone. It is
 	// called without a lock, by one goroutine at a time.
 	Loads Loads
+	// LoadsOnly leaves KV events alone: nobody wants to know what workers hold. Then
+	// Recover, JetStream and WarmUp have no effect.
+	LoadsOnly bool
 
 	ReplicaSync bool // tell other routers of the requests that are announced (Dynamo's --router-replica-sync)
 
@@ -139,6 +142,9 @@ func New(cfg Config) (*Plane, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.LoadsOnly {
+		cfg.Recover, cfg.JetStream, cfg.WarmUp = nil, nil, WarmUp{}
 	}
 	secrets, err := newSecrets(cfg.Security, cfg.Log)
 	if err != nil && (!cfg.AwaitFiles || secrets == nil) {

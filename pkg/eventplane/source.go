@@ -42,6 +42,12 @@ func streamSubjects() (captured, live []string) {
 // NATS delivers them. It opens the lanes once the plane knows what others do.
 func (p *Plane) feed(ctx context.Context, conn *nats.Conn) error {
 	defer p.open()
+	if p.cfg.LoadsOnly {
+		p.noteSubscribed(conn)
+		p.open()
+		<-ctx.Done()
+		return nil
+	}
 	captured, live := streamSubjects()
 	if p.cfg.JetStream == nil {
 		live = append(live, captured...)

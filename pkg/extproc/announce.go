@@ -54,6 +54,14 @@ func (s *Server) announce(r *routing, h *head, req *pick.Request, d *pick.Decisi
 	return r.Announcer.Placed(p)
 }
 
+// name tells the reservation by which id the workers know the request, where the
+// handoff says it: what they say of it counts then.
+func (s *Server) name(r *routing, h *head, d *pick.Decision) {
+	if d.Mode != pick.PromptLess && d.Reservation != nil && r.namesRequest {
+		d.Reservation.Name(s.requestID(h))
+	}
+}
+
 // requestID is the id of a request: one, whoever asks for it.
 func (s *Server) requestID(h *head) string {
 	if h.requestID == "" {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/prompt"
 )
 
@@ -329,5 +331,33 @@ func TestManyStreamsAreAnnounced(t *testing.T) {
 		if !slices.Equal(steps, answered[0]) && !slices.Equal(steps, unanswered[0]) {
 			t.Errorf("a request went through %q", steps)
 		}
+	}
+}
+
+// TestWorkersWordOnARequest: a worker that was told the id of a request says by it
+// that the prompt is computed.
+func TestWorkersWordOnARequest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		handoff Handoff
+		want    int // tokens that still count
+	}{
+		"Dynamo":               {DynamoHandoff(), 0},
+		"a handoff without id": {DefaultHandoff(), 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := startRig(t, lifePool(), func(c *Config) { c.Handoff = tc.handoff })
+			engines := load.NewEngines()
+			engines.Feed(l.load)
+			e := l.open(t)
+			e.routed(headersMsg("POST", completions, false), prompt16)
+			for _, w := range lifePool() {
+				engines.Route(w.Key, load.Routed{Kind: load.PrefillDone, Request: []byte(requestID), Router: w.ID}, time.Unix(1000, 0))
+			}
+			if got, want := l.total(), (load.Figures{PrefillTokens: tc.want, DecodeBlocks: 4, Requests: 1}); got != want {
+				t.Errorf("booked %+v, want %+v", got, want)
+			}
+			e.cancel()
+			l.waitIdle(t)
+		})
 	}
 }

@@ -140,7 +140,7 @@ func FuzzBodyPath(f *testing.F) {
 		m := fuzzModes[int(shape)/len(fuzzPaths)%len(fuzzModes)]
 		end := int(shape) / (len(fuzzPaths) * len(fuzzModes)) % numEnds
 		r := newRig(t, splitPool(), func(c *Config) {
-			c.MaxBodyBytes = fuzzLimit
+			c.MaxBodyBytes, c.TextBlocks = fuzzLimit, true
 			c.Random = func(int) int { return 0 } // one input, one way through the code
 		})
 		stream := newMemory(t.Context(), bodyMessages(m, path, body, cuts, end)...)
@@ -156,7 +156,7 @@ func FuzzBodyPath(f *testing.F) {
 // a fuzzer rarely makes, on one server: pooled memory of one request must not
 // show in the next.
 func TestBodyPathOfGoodBodies(t *testing.T) {
-	r := newRig(t, splitPool(), func(c *Config) { c.MaxBodyBytes = fuzzLimit })
+	r := newRig(t, splitPool(), func(c *Config) { c.MaxBodyBytes = fuzzLimit }, withTextBlocks)
 	rapid.Check(t, func(t *rapid.T) {
 		ids := rapid.SliceOfN(rapid.Uint32(), 1, 500).Draw(t, "ids")
 		body := []byte(tokenBody(ids, ""))

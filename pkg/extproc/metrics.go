@@ -25,10 +25,16 @@ type metrics struct {
 	total           prometheus.Counter
 	prompts         [sources]prometheus.Counter
 	tokenizerErrors *prometheus.CounterVec
-	panics          prometheus.Counter
-	refusals        *prometheus.CounterVec
-	rewrites        *prometheus.CounterVec
-	answers         [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
+
+	unknownObjectives prometheus.Counter
+
+	panics   prometheus.Counter
+	moot     prometheus.Counter
+	refusals *prometheus.CounterVec
+	rewrites *prometheus.CounterVec
+	queue    *queueMetrics
+	failures prometheus.Counter
+	answers  [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
 
 	// Of the decisions: those about a prompt, and about one whose token ids are known.
 	withPrompt, withTokens atomic.Uint64
@@ -54,17 +60,28 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "warmpath", Name: "panics_total", Help: "Requests that made the picker panic. Anything but 0 is a defect to report.",
 		}),
+		moot: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "warmpath", Name: "split_conditions_moot_total",
+			Help: "Prompts that the condition of a split would have kept on a decode worker, had the data plane not needed a pair.",
+		}),
 		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
 	}
 	m.rewrites = counter("model_rewrites_total", "Requests that a rule gives a model, by the model's name in the rule and the one chosen; * for a rule for all models, and in both for a name from a header.", "model", "target")
 	m.rewrites.WithLabelValues(rewrite.All, rewrite.All)
-	r.MustRegister(m.streams, m.panics)
+	m.queue = newQueueMetrics(r)
+	m.unknownObjectives = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "warmpath", Name: "unknown_objectives_total", Help: "Requests that named an objective which does not exist; they had priority 0.",
+	})
+	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "warmpath", Name: "endpoint_failures_total", Help: "Requests that the picked endpoint did not serve: 503, or another worker did.",
+	})
+	r.MustRegister(m.streams, m.panics, m.moot, m.unknownObjectives, m.failures)
 	m.tokenizerErrors.WithLabelValues("other") // so that the family is there from the start
 	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")
 	for class := range m.answers {
 		m.answers[class] = answers.WithLabelValues([...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx"}[class])
 	}
-	prompts := counter("prompts_total", "Prompts by where their token ids came from; unknown ones are routed by load alone.", "source")
+	prompts := counter("prompts_total", "Prompts by where their token ids came from; text ones have none and are matched by their text, unknown ones are routed by load alone.", "source")
 	for source := range m.prompts {
 		m.prompts[source] = prompts.WithLabelValues(Source(source).String())
 	}
@@ -94,8 +111,9 @@ func (m *metrics) retain(pool *fleet.Snapshot) {
 	}
 }
 
-// decided counts the outcome of one decision.
-func (m *metrics) decided(d *pick.Decision, err error) {
+// decided counts the outcome of one decision. Blocks count only where they are the
+// engine's, not guessed from a text.
+func (m *metrics) decided(d *pick.Decision, source Source, err error) {
 	if err != nil {
 		reason := "no_endpoint"
 		switch {
@@ -110,9 +128,14 @@ func (m *metrics) decided(d *pick.Decision, err error) {
 		return
 	}
 	m.decisions[d.Mode].Inc()
-	m.total.Add(float64(d.Total))
-	m.best.Add(float64(d.Best))
-	m.matched.Add(float64(d.Matched))
+	if d.Moot {
+		m.moot.Inc()
+	}
+	if source != Text {
+		m.total.Add(float64(d.Total))
+		m.best.Add(float64(d.Best))
+		m.matched.Add(float64(d.Matched))
+	}
 	m.workers.WithLabelValues(d.Decode.Name, strconv.FormatUint(uint64(d.Decode.Rank), 10), "decode").Inc()
 	if d.Mode == pick.Disaggregated {
 		m.workers.WithLabelValues(d.Prefill.Name, strconv.FormatUint(uint64(d.Prefill.Rank), 10), "prefill").Inc()
@@ -122,7 +145,7 @@ func (m *metrics) decided(d *pick.Decision, err error) {
 // askedWith counts what was known of the prompt of a decision.
 func (m *metrics) askedWith(source Source) {
 	m.withPrompt.Add(1)
-	if source != Unknown {
+	if source != Unknown && source != Text {
 		m.withTokens.Add(1)
 	}
 }

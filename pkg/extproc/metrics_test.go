@@ -46,6 +46,9 @@ func TestMetrics(t *testing.T) {
 # TYPE warmpath_decisions_total counter
 warmpath_decisions_total{mode="aggregated"} 0
 warmpath_decisions_total{mode="disaggregated"} 2
+warmpath_decisions_total{mode="kept_faster"} 0
+warmpath_decisions_total{mode="kept_prefill_busy"} 0
+warmpath_decisions_total{mode="kept_short"} 0
 warmpath_decisions_total{mode="no_prefill_in_subset"} 1
 warmpath_decisions_total{mode="no_prefill_ready"} 0
 warmpath_decisions_total{mode="no_prompt"} 1
@@ -55,10 +58,11 @@ warmpath_decisions_total{mode="split_off"} 0
 warmpath_prompt_blocks_total{kind="best"} 6
 warmpath_prompt_blocks_total{kind="matched"} 6
 warmpath_prompt_blocks_total{kind="total"} 6
-# HELP warmpath_prompts_total Prompts by where their token ids came from; unknown ones are routed by load alone.
+# HELP warmpath_prompts_total Prompts by where their token ids came from; text ones have none and are matched by their text, unknown ones are routed by load alone.
 # TYPE warmpath_prompts_total counter
 warmpath_prompts_total{source="engine"} 0
 warmpath_prompts_total{source="in_process"} 0
+warmpath_prompts_total{source="text"} 0
 warmpath_prompts_total{source="token_ids"} 3
 warmpath_prompts_total{source="unknown"} 1
 # HELP warmpath_refusals_total Requests answered by the picker itself, by status and error code.
@@ -73,6 +77,9 @@ warmpath_responses_total{class="3xx"} 0
 warmpath_responses_total{class="4xx"} 1
 warmpath_responses_total{class="5xx"} 1
 warmpath_responses_total{class="unknown"} 1
+# HELP warmpath_split_conditions_moot_total Prompts that the condition of a split would have kept on a decode worker, had the data plane not needed a pair.
+# TYPE warmpath_split_conditions_moot_total counter
+warmpath_split_conditions_moot_total 0
 # HELP warmpath_streams Open ext-proc streams, one per HTTP request under way.
 # TYPE warmpath_streams gauge
 warmpath_streams 0
@@ -114,7 +121,7 @@ func TestRetain(t *testing.T) {
 	m.retain(pool("stays", "leaves"))
 	for _, name := range []string{"stays", "leaves"} {
 		w := fleet.Worker{Name: name}
-		m.decided(&pick.Decision{Decode: w, Prefill: w}, nil)
+		m.decided(&pick.Decision{Decode: w, Prefill: w}, Unknown, nil)
 	}
 	if n := testutil.CollectAndCount(m.workers); n != 4 {
 		t.Fatalf("%d series, want 4", n)

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -22,21 +23,31 @@ const (
 	subsetSpace       = "envoy.lb.subset_hint"
 	subsetHeader      = "x-gateway-destination-endpoint-subset"
 	tenantHeader      = "x-tenant-id"
+
+	objectiveHeader    = "x-llm-d-inference-objective"
+	oldObjectiveHeader = "x-gateway-inference-objective"
+	fairnessHeader     = "x-llm-d-inference-fairness-id"
+	oldFairnessHeader  = "x-gateway-inference-fairness-id"
 )
 
 // bytesPerToken estimates the length of a prompt whose token ids are not known
 // (engines.md 6.1).
 const bytesPerToken = 4
 
-// maxMediaTokens bounds that estimate for a prompt with images or the like: they
-// are a few hundred tokens each, whatever their bytes.
+// maxMediaTokens bounds that estimate for what follows the first image or the like
+// of a prompt: they are a few hundred tokens each, whatever their bytes.
 const maxMediaTokens = 4096
 
 // head is what the request headers say.
 type head struct {
-	kind   prompt.Kind
-	post   bool // only a POST carries a prompt
-	tenant string
+	kind           prompt.Kind
+	post           bool // only a POST carries a prompt
+	tenant         string
+	class, session string
+
+	objective string // the name of an InferenceObjective
+	fairness  string // whose turn it is, where requests wait
+
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
 	lent   bool     // the tokenizer may still read the body
@@ -45,9 +56,9 @@ type head struct {
 	requestID string // empty until somebody asks for it
 }
 
-func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
+func (h *head) read(headers []*corev3.HeaderValue, r *routing) {
 	*h = head{length: -1, strip: h.strip[:0]}
-	method, path := "", ""
+	method, path, oldObjective, oldFairness := "", "", "", ""
 	for _, header := range headers {
 		// Envoy sends names in lower case; another gateway may not, and a copy
 		// must not slip past for that.
@@ -58,6 +69,14 @@ func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 			path = headerValue(header)
 		case tenantHeader:
 			h.tenant = headerValue(header)
+		case objectiveHeader:
+			h.objective = headerValue(header)
+		case oldObjectiveHeader:
+			oldObjective = headerValue(header)
+		case fairnessHeader:
+			h.fairness = headerValue(header)
+		case oldFairnessHeader:
+			oldFairness = headerValue(header)
 		case "content-length":
 			if n, err := strconv.Atoi(headerValue(header)); err == nil && n >= 0 {
 				h.length = n
@@ -65,13 +84,29 @@ func (h *head) read(headers []*corev3.HeaderValue, strip map[string]bool) {
 		case modelHeader, oldModelHeader:
 			h.readModel(name, headerValue(header))
 		default:
-			if strip[name] {
+			if r.strip[name] {
 				h.strip = append(h.strip, name)
 			}
+			h.readOwn(name, header, r)
 		}
 	}
+	h.objective, h.fairness = cmp.Or(h.objective, oldObjective), cmp.Or(h.fairness, oldFairness)
 	if h.post = method == "POST"; h.post {
 		h.kind = prompt.KindOf(path)
+	}
+}
+
+// readOwn reads the headers that the policy names. They are the client's own words,
+// and go on to the worker as they are.
+func (h *head) readOwn(name string, header *corev3.HeaderValue, r *routing) {
+	if name == "" {
+		return // no name is that of no header
+	}
+	if name == r.ClassHeader {
+		h.class = headerValue(header)
+	}
+	if name == r.SessionHeader {
+		h.session = headerValue(header)
 	}
 }
 
@@ -128,6 +163,8 @@ func addToSubset(subset *pick.Subset, text string) {
 type work struct {
 	body    prompt.Body
 	prompt  Prompt
+	req     pick.Request
+	avoid   []netip.AddrPort
 	scratch pick.Scratch
 }
 
@@ -136,7 +173,8 @@ type work struct {
 const maxPooled = 8 << 20
 
 func (s *Server) putWork(w *work) {
-	w.prompt.end(nil)
+	w.prompt.end()
+	w.req = pick.Request{}
 	if w.prompt.room()+w.body.Room() <= maxPooled {
 		s.works.Put(w)
 	}
@@ -148,8 +186,8 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	s, h, r := st.srv, &st.head, st.routing
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
-	req := pick.Request{Subset: st.subset, PromptLess: !h.post}
-	adapter, prompted := "", false
+	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
+	adapter, prompted, source := "", false, Unknown
 	if h.kind != prompt.Other && body != nil {
 		body, err := st.scan(w, body)
 		if err != nil {
@@ -163,17 +201,20 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 		if err := ctx.Err(); err != nil {
 			return err // the client went away meanwhile
 		}
-		w.ask(&req)
-		prompted = true
+		w.ask(&w.req)
+		prompted, source = true, w.prompt.Source
 	}
-	var err error
-	st.decision, err = r.Picker.Pick(&req, s.cfg.Now(), s.cfg.Random, &w.scratch)
-	s.metrics.decided(&st.decision, err)
+	err := st.place(ctx, w)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // it went away while it waited for a worker
+	}
+	s.metrics.decided(&st.decision, source, err)
 	if err == nil && prompted {
-		s.metrics.askedWith(w.prompt.Source)
+		s.metrics.askedWith(source)
 	}
 	if err == nil {
-		st.announced = s.announce(r, h, &req, &st.decision, adapter)
+		s.name(r, h, &st.decision)
+		st.announced = s.announce(r, h, &w.req, &st.decision, adapter)
 	}
 	return err
 }
@@ -188,15 +229,19 @@ func (w *work) ask(req *pick.Request) {
 	// Chains that end before an image are those of any worker. Where they go on,
 	// the worker hashes what comes then differently.
 	req.NoGuess = w.body.HasMedia && !p.Partial
+	if len(p.text) > 0 { // which ends before an image, too
+		req.Text, req.TextBlockTokens, req.NoGuess = p.text, block.TextTokens, false
+	}
 }
 
 // estimate is the length of a prompt in tokens when its token ids are not known.
 func estimate(b *prompt.Body) int {
-	n := (b.End - b.Start) / bytesPerToken
+	text, rest := b.TextSize()
+	text, rest = text/bytesPerToken, rest/bytesPerToken
 	if b.HasMedia {
-		n = min(n, maxMediaTokens)
+		rest = min(rest, maxMediaTokens)
 	}
-	return n
+	return text + rest
 }
 
 // seed is what the request's block hashes start from: its adapter and salt.

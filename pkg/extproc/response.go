@@ -37,8 +37,9 @@ func overwrite(name, value string) *corev3.HeaderValueOption {
 // routed is the change that a decision makes to the request headers: it says
 // where to go, tells the decode worker about the prefill worker, and removes
 // what the client had no right to say.
-func (s *Server) routed(r *routing, d *pick.Decision, h *head) (*extprocv3.CommonResponse, *structpb.Struct) {
-	destination := d.Decode.Endpoint.String()
+func (st *stream) routed() (*extprocv3.CommonResponse, *structpb.Struct) {
+	s, r, d, h := st.srv, st.routing, &st.decision, &st.head
+	destination := st.destination()
 	set := make([]*corev3.HeaderValueOption, 0, 1+len(r.Handoff))
 	set = append(set, overwrite(destinationHeader, destination))
 	set = r.Handoff.appendTo(set, d, func() string { return s.requestID(h) })
@@ -95,25 +96,58 @@ type refused struct {
 	code    string // error.code
 	message string
 	param   string
+	dropped string // why it was dropped, for the header; empty where there is another reason
 }
+
+// dropHeader says why a request was dropped (endpoint-picker.md 1.2, 1.6). All of
+// ours begin with "rejected": none of these requests reached a worker.
+const dropHeader = "x-llm-d-request-dropped-reason"
+
+// Drop reasons.
+const (
+	droppedBusy    = "rejected-saturated"
+	droppedExpired = "rejected-ttl-expired"
+	droppedNowhere = "rejected-no-endpoints"
+)
+
+// retryAfter is what a client is told to wait, in seconds: load changes within that.
+const retryAfter = "1"
 
 func refusal(err error) refused {
 	var bad *prompt.Error
 	var large bodyTooLargeError
 	switch {
 	case errors.As(err, &bad):
-		return refused{typev3.StatusCode_BadRequest, "invalid_request_error", bad.Code, bad.Error(), bad.Param}
+		return refused{typev3.StatusCode_BadRequest, "invalid_request_error", bad.Code, bad.Error(), bad.Param, ""}
 	case errors.As(err, &large):
-		return refused{typev3.StatusCode_PayloadTooLarge, "invalid_request_error", "body_too_large", err.Error(), ""}
-	case errors.Is(err, pick.ErrSubset):
-		return refused{typev3.StatusCode_ServiceUnavailable, "service_unavailable", "no_endpoint_in_subset", err.Error(), ""}
-	case errors.Is(err, pick.ErrNoPrefill):
-		return refused{typev3.StatusCode_ServiceUnavailable, "service_unavailable", "no_prefill_worker", err.Error(), ""}
+		return refused{typev3.StatusCode_PayloadTooLarge, "invalid_request_error", "body_too_large", err.Error(), "", ""}
 	case errors.Is(err, pick.ErrBusy):
-		return refused{typev3.StatusCode_TooManyRequests, "rate_limit_exceeded", "all_workers_busy", err.Error(), ""}
-	default:
-		return refused{typev3.StatusCode_ServiceUnavailable, "service_unavailable", "no_endpoint", err.Error(), ""}
+		return tooBusy(err)
 	}
+	r := refused{typev3.StatusCode_ServiceUnavailable, "service_unavailable", "no_endpoint", err.Error(), "", droppedNowhere}
+	switch {
+	case errors.Is(err, pick.ErrSubset):
+		r.code = "no_endpoint_in_subset"
+	case errors.Is(err, pick.ErrNoPrefill):
+		r.code = "no_prefill_worker"
+	}
+	return r
+}
+
+// tooBusy refuses a request because all workers are busy.
+func tooBusy(err error) refused {
+	r := refused{typev3.StatusCode_TooManyRequests, "rate_limit_exceeded", "all_workers_busy", err.Error(), "", droppedBusy}
+	switch {
+	case errors.Is(err, errShed):
+		r.code = "shed"
+	case errors.Is(err, errQueueFull):
+		r.code = "queue_full"
+	case errors.Is(err, errDisplaced):
+		r.code = "displaced"
+	case errors.Is(err, errExpired):
+		r.code, r.dropped = "queue_timeout", droppedExpired
+	}
+	return r
 }
 
 // immediate is the message that ends a request with a refusal.
@@ -128,10 +162,17 @@ func (r refused) immediate() *extprocv3.ProcessingResponse {
 	if err != nil {
 		body = []byte(`{"error":{"message":"the error itself could not be written","type":"internal","param":null,"code":null}}`)
 	}
+	set := []*corev3.HeaderValueOption{overwrite("content-type", "application/json")}
+	if r.dropped != "" {
+		set = append(set, overwrite(dropHeader, r.dropped))
+	}
+	if r.status == typev3.StatusCode_TooManyRequests {
+		set = append(set, overwrite("retry-after", retryAfter))
+	}
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &extprocv3.ImmediateResponse{
 			Status:  &typev3.HttpStatus{Code: r.status},
-			Headers: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{overwrite("content-type", "application/json")}},
+			Headers: &extprocv3.HeaderMutation{SetHeaders: set},
 			Body:    body,
 			Details: r.code,
 		},

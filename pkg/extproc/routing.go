@@ -19,10 +19,20 @@ type Routing struct {
 	DecodeTexts bool            // Tokenizer renders bodies itself: see prompt.Body.Decode
 	Adapters    map[string]bool // model names that are LoRA adapters
 	IgnoreSalt  bool            // workers hash blocks without the cache salt (Dynamo up to 1.3)
+	TextBlocks  bool            // prompts without token ids are matched by their text: the picker remembers that
 	Handoff     Handoff         // nil: no handoff headers
-	Announcer   Announcer       // nil: other routers are told nothing
-	Rewrites    *rewrite.Rules  // models that take the place of others; nil: none
-	ModelHeader bool            // a header of the request may name another model
+	// ClassHeader and SessionHeader are the request headers, in lower case, that name
+	// the class and the session of a request; empty: none does.
+	ClassHeader, SessionHeader string
+	Announcer                  Announcer      // nil: other routers are told nothing
+	Rewrites                   *rewrite.Rules // models that take the place of others; nil: none
+	ModelHeader                bool           // a header of the request may name another model
+	Queueing                   Queueing       // of requests that find all workers busy
+	Fallback                   int            // endpoints to name after the picked one, at most MaxFallback
+
+	// Objectives are priorities by the names of objectives, of the policy. They come
+	// before those of [Server.SetObjectives].
+	Objectives map[string]int
 
 	// Unused, if set, is called once: when another routing has taken the place of
 	// this one and the last request that needs this one has let go of it. It must
@@ -38,6 +48,12 @@ func (r *Routing) Validate() error {
 	case r.Layout.Size < 1:
 		return fmt.Errorf("extproc: block size %d is less than 1", r.Layout.Size)
 	}
+	if r.Fallback < 0 || r.Fallback > MaxFallback {
+		return fmt.Errorf("extproc: %d fallback endpoints are not 0 to %d", r.Fallback, MaxFallback)
+	}
+	if err := r.Queueing.Validate(); err != nil {
+		return err
+	}
 	return r.Handoff.Validate()
 }
 
@@ -45,7 +61,9 @@ func (r *Routing) Validate() error {
 type routing struct {
 	Routing
 
-	strip map[string]bool // headers no client may send
+	strip        map[string]bool // headers no client may send
+	namesRequest bool            // the handoff tells workers the id of the request
+	room         *room           // nil: no request waits
 	// users counts the requests that need it, and one for being the current one.
 	// At 0 it is over, and never comes back.
 	users atomic.Int64
@@ -55,15 +73,30 @@ func newRouting(r Routing) (*routing, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	next := &routing{Routing: r, strip: routingHeaders(r.Handoff)}
+	next := &routing{Routing: r, strip: routingHeaders(r.Handoff), namesRequest: r.Handoff.Names(RequestID)}
 	next.users.Store(1)
+	return next, nil
+}
+
+// newRouting returns a routing that shares with the one before it, if any, the queue:
+// requests that wait are in one line for as long as its rules stay the same.
+func (s *Server) newRouting(r Routing, before *routing) (*routing, error) {
+	next, err := newRouting(r)
+	switch {
+	case err != nil || r.Queueing.MaxWait == 0:
+		return next, err
+	case before != nil && before.room != nil && before.room.Queueing == r.Queueing:
+		next.room = before.room
+	default:
+		next.room = newRoom(r.Queueing, s.metrics.queue, s.cfg.Now)
+	}
 	return next, nil
 }
 
 // Use takes a routing into use for the requests that begin from now on. Those
 // under way end as they began. An error changes nothing.
 func (s *Server) Use(r Routing) error {
-	next, err := newRouting(r)
+	next, err := s.newRouting(r, s.routing.Load())
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,10 @@ type Server struct {
 	lastStream   atomic.Int64 // when a stream last began, Unix nanoseconds
 	tokenizerBad atomic.Bool
 	elsewhere    elsewhere
-	rewrites     atomic.Pointer[rewrite.Rules] // those of [Server.UseRewrites]
-	encoded      atomic.Bool                   // a response was encoded, and said so
+	failures     failures
+	objectives   atomic.Pointer[map[string]int] // of the cluster: priorities by name
+	rewrites     atomic.Pointer[rewrite.Rules]  // those of [Server.UseRewrites]
+	encoded      atomic.Bool                    // a response was encoded, and said so
 }
 
 // New returns a server. It listens to nothing before Run.
@@ -92,12 +94,12 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	first, err := newRouting(cfg.Routing)
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registerer)}
+	s.cfg.Routing = Routing{} // what is in use is in one place only
+	first, err := s.newRouting(cfg.Routing, nil)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Routing = Routing{} // what is in use is in one place only
-	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registerer)}
 	s.routing.Store(first)
 	s.works.New = func() any { return &work{} }
 	cfg.Registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{

@@ -3,6 +3,7 @@ package extproc
 import (
 	"errors"
 	"io"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	procmodev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -38,6 +39,8 @@ type stream struct {
 	body    body
 
 	decision  pick.Decision
+	fallback  fallback     // of the decision
+	sent      time.Time    // when the decision was made
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
 	renamed   renamed      // what became of the model's name
@@ -118,7 +121,7 @@ func (st *stream) receive(msg *extprocv3.ProcessingRequest) error {
 		return st.requestTrailers()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
 		st.noteServed(msg)
-		return st.responseHeaders(m.ResponseHeaders)
+		return st.responseHeaders(msg, m.ResponseHeaders)
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		return st.responseBody(m.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
@@ -137,7 +140,7 @@ func (st *stream) requestHeaders(m *extprocv3.HttpHeaders) error {
 		return status.Error(codes.FailedPrecondition, "request headers came twice")
 	}
 	st.routing = st.srv.acquire()
-	st.head.read(m.GetHeaders().GetHeaders(), st.routing.strip)
+	st.head.read(m.GetHeaders().GetHeaders(), st.routing)
 	st.phase = readingBody
 	empty := m.GetEndOfStream()
 	readable := st.duplex == fullDuplex || st.duplex == buffered
@@ -170,7 +173,7 @@ func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *struc
 		return st.refuse(err)
 	}
 	st.phase = routedPhase
-	change, metadata := st.srv.routed(st.routing, &st.decision, &st.head)
+	change, metadata := st.routed()
 	st.nameModel(change)
 	if st.announced == nil { // else whoever was told must hear of the end
 		st.leave()
@@ -245,8 +248,10 @@ func (st *stream) requestTrailers() error {
 	}})
 }
 
-func (st *stream) responseHeaders(m *extprocv3.HttpHeaders) error {
-	st.srv.metrics.answered(statusOf(m.GetHeaders().GetHeaders()))
+func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3.HttpHeaders) error {
+	code := statusOf(m.GetHeaders().GetHeaders())
+	st.srv.metrics.answered(code)
+	st.noteAnswer(msg, code)
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
 		ResponseHeaders: &extprocv3.HeadersResponse{Response: st.replyHeaders(m)},
 	}})
@@ -259,6 +264,7 @@ func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 		st.firstSeen = true
 		if r := st.decision.Reservation; r != nil {
 			r.PrefillDone(st.srv.cfg.Now())
+			st.srv.loadFell()
 		}
 		if st.announced != nil {
 			st.announced.PrefillDone()
@@ -281,9 +287,7 @@ func (st *stream) refuse(err error) error {
 }
 
 func (st *stream) release() {
-	if r := st.decision.Reservation; r != nil {
-		r.Release()
-	}
+	st.unbook()
 	if st.announced != nil {
 		st.announced.Finished()
 	}

@@ -76,8 +76,8 @@ func TestSubset(t *testing.T) {
 				return
 			}
 			var got []string
-			for range tc.want {
-				reply := l.open(t).routed(withSubset(headersMsg("POST", completions, false), tc.hint), prompt16)
+			for i := range tc.want { // of prompts that share nothing, so that no worker is better than another
+				reply := l.open(t).routed(withSubset(headersMsg("POST", completions, false), tc.hint), tokenBody(count(uint32(1000*(i+1)), 16), ""))
 				got = append(got, destination(t, reply))
 			}
 			slices.Sort(got)

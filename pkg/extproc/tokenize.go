@@ -32,6 +32,9 @@ type Prompt struct {
 
 	IDs    []uint32     // token ids, where there are any
 	Hashes []block.Hash // of the full blocks
+
+	text   []block.Chain // of the full runs of its text, where there are no ids
+	pieces [][]byte      // of that text
 }
 
 // Hash sets tokens, hashes and chains of a prompt whose ids are known.
@@ -45,20 +48,35 @@ func (p *Prompt) Hash(layout block.Layout) {
 func (p *Prompt) start(kind prompt.Kind, body []byte, scanned *prompt.Body, seed block.Seed) {
 	*p = Prompt{
 		Kind: kind, Body: body, Scanned: scanned, Seed: seed,
-		IDs: p.IDs[:0], Hashes: p.Hashes[:0], Chains: p.Chains[:0],
+		IDs: p.IDs[:0], Hashes: p.Hashes[:0], Chains: p.Chains[:0], text: p.text[:0], pieces: p.pieces[:0],
 	}
 }
 
-// end lets go of the request, and of all that a failed attempt left behind.
-func (p *Prompt) end(err error) {
-	p.Body, p.Scanned = nil, nil
-	if err != nil {
-		p.Source, p.Tokens, p.Partial, p.Chains = Unknown, 0, false, p.Chains[:0]
+// fail makes a prompt unknown, whatever a failed attempt left behind.
+func (p *Prompt) fail() {
+	p.Source, p.Tokens, p.Partial, p.Chains = Unknown, 0, false, p.Chains[:0]
+}
+
+// cut makes chains of the prompt's text, for want of token ids. A prompt that does
+// not fill a run stays unknown.
+func (p *Prompt) cut() {
+	p.pieces = p.Scanned.AppendText(p.pieces, p.Body)
+	p.Hashes = block.AppendTextHashes(p.Hashes[:0], block.NewTextSeed(p.Scanned.Model, p.Seed), p.pieces)
+	if p.text = block.AppendChains(p.text, p.Hashes); len(p.text) > 0 {
+		p.Source = Text
 	}
+}
+
+// end lets go of the request.
+func (p *Prompt) end() {
+	p.Body, p.Scanned = nil, nil
+	clear(p.pieces[:cap(p.pieces)])
 }
 
 // room is the memory that p keeps, in bytes.
-func (p *Prompt) room() int { return 4*cap(p.IDs) + 8*cap(p.Hashes) + 8*cap(p.Chains) }
+func (p *Prompt) room() int {
+	return 4*cap(p.IDs) + 8*cap(p.Hashes) + 8*cap(p.Chains) + 8*cap(p.text)
+}
 
 // Source is where the token ids of a prompt came from.
 type Source uint8
@@ -69,12 +87,13 @@ const (
 	FromBody                // the request body
 	InProcess               // a tokenizer in this process
 	Engine                  // an engine, which was asked
+	Text                    // nowhere: the request is matched by its text, approximately
 	sources
 )
 
 // String returns the source as a metric label.
 func (s Source) String() string {
-	return [sources]string{"unknown", "token_ids", "in_process", "engine"}[s]
+	return [sources]string{"unknown", "token_ids", "in_process", "engine", "text"}[s]
 }
 
 // TokenizeError is why a prompt has no token ids.
@@ -91,7 +110,7 @@ func (e *TokenizeError) Error() string { return e.Err.Error() }
 func (e *TokenizeError) Unwrap() error { return e.Err }
 
 // tokenize fills in the prompt's token ids or chains. Where they are not known,
-// it has no chains: the request is then routed by load.
+// it has no chains: the request is then routed by its text, or by load alone.
 func (s *Server) tokenize(ctx context.Context, r *routing, w *work) {
 	p := &w.prompt
 	var err error
@@ -113,7 +132,13 @@ func (s *Server) tokenize(ctx context.Context, r *routing, w *work) {
 			s.tokenizerWorks()
 		}
 	}
-	p.end(err)
+	if err != nil {
+		p.fail()
+	}
+	if p.Source == Unknown && r.TextBlocks {
+		p.cut()
+	}
+	p.end()
 	s.metrics.prompts[p.Source].Inc()
 }
 

@@ -86,6 +86,18 @@ func (m *Match) raise(s Slot, n uint32) {
 	}
 }
 
+// Rescale turns device depths that were counted in runs of from tokens into blocks
+// of to tokens, which must be at least 1. A block that is not full does not count.
+// It is for what a Speculation remembers of texts.
+func (m *Match) Rescale(from, to int) {
+	device := m.tiers[kvevent.Device]
+	for i, n := range device {
+		if n > 0 {
+			device[i] = uint32(uint64(n) * uint64(max(0, from)) / uint64(to))
+		}
+	}
+}
+
 // Match finds how many blocks of a prompt every worker holds. chains are the
 // prompt's prefix chains in order; the result is written to m.
 func (x *Index) Match(chains []block.Chain, m *Match) {

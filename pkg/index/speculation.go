@@ -1,188 +1,166 @@
 package index
 
 import (
-	"math/bits"
-	"slices"
-	"sort"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/kvevent"
 )
 
-// maxGuessedChains bounds the memory of a Speculation: the chains of all
-// remembered decisions together, 8 bytes each.
-const maxGuessedChains = 1 << 20
+// Bounds of what is remembered of decisions, in bytes.
+const (
+	// SpeculationBytes bounds a Speculation beside events. It lives for seconds.
+	SpeculationBytes = 64 << 20
+	// ApproximationBytes is the usual bound where decisions are all that is known:
+	// about 20 million blocks, if prompts are long.
+	ApproximationBytes = 256 << 20
+)
 
-// Speculation remembers, for a short time, which worker is about to hold which
-// prompt because a decision just sent it there. It bridges the time until the
-// worker's own events arrive: without it, equal prompts that come together
-// would be spread over workers that all compute the same prefix.
+// Speculation remembers for a time which worker is about to hold which prompt
+// because a decision just sent it there. There are two uses of it.
 //
-// A guess is the part of a prompt that its worker did not hold yet. It counts
-// for other prompts as far as they agree, for a worker that holds all before it.
+// Beside events it bridges the time until the worker's own events arrive: without
+// it, equal prompts that come together would be spread over workers that all
+// compute the same prefix. What events confirm counts as held, and what they do
+// not confirm in time is forgotten. See [NewSpeculation].
 //
-// A guess belongs to the worker that prefills, never to one that only decodes.
-// All methods may be called at once.
+// Without events it is all that is known of the workers' caches: approximate mode
+// (dynamo.md 4.3). See [NewApproximation].
+//
+// What is remembered belongs to the worker that prefills, never to one that only
+// decodes. All methods may be called at once.
 type Speculation struct {
-	mu     sync.Mutex
-	ttl    time.Duration
-	start  time.Time // of the first call; times are kept relative to it
-	queue  []*guess  // oldest first; all live for ttl, so also in order of expiry
-	chains int       // in queue
+	ttl      time.Duration
+	renew    bool  // a later decision refreshes all of its prompt
+	maxBytes int64 // of the trie
 
-	// Guesses by their first chain, which stands for the whole prompt up to
-	// there, and how many begin at each block position.
-	byFirst map[block.Chain][]*guess
-	begins  counts
+	marks atomic.Int64 // (worker, run) remembered; 0: there is nothing to say
+	lock  lock
+	start time.Time     // of the first record; times are kept relative to it
+	now   time.Duration // of the last one; it never steps back
+	trie  trie
 }
 
-// guess is what one decision expects.
-type guess struct {
-	slot   Slot
-	from   int           // position in the prompt of the first chain
-	chains []block.Chain // empty once forgotten
-	until  time.Duration
-}
-
-// NewSpeculation returns an empty Speculation whose guesses live for ttl. With a
-// ttl of 0 it never remembers anything.
+// NewSpeculation returns an empty Speculation for use beside events. A guess
+// lives for ttl, whatever comes after it. With a ttl of 0 nothing is remembered.
 func NewSpeculation(ttl time.Duration) *Speculation {
-	return &Speculation{ttl: ttl, byFirst: map[block.Chain][]*guess{}}
+	return newSpeculation(ttl, SpeculationBytes)
+}
+
+// NewApproximation returns an empty Speculation for use without events. What a
+// decision sent to a worker is remembered for ttl, and a later decision for the
+// same worker refreshes as much of it as it reuses. About maxBytes of memory hold
+// what is remembered; when that is full, those who have most lose what would
+// expire first.
+func NewApproximation(ttl time.Duration, maxBytes int64) *Speculation {
+	g := newSpeculation(ttl, maxBytes)
+	g.renew = true
+	return g
+}
+
+func newSpeculation(ttl time.Duration, maxBytes int64) *Speculation {
+	return &Speculation{ttl: ttl, maxBytes: maxBytes, trie: trie{runs: map[block.Chain]*guessedRun{}}}
 }
 
 // Record remembers that the worker in a slot, which holds the first from blocks
-// of a prompt on device, is about to hold the rest too.
+// of a prompt on device, is about to hold the rest too. An approximation does not
+// care about from: that part is reused, and refreshed.
+//
+// A prompt that alone is larger than the bound is not remembered.
 func (g *Speculation) Record(now time.Time, s Slot, chains []block.Chain, from int) {
-	chains = chains[min(from, len(chains)):]
-	if g.ttl <= 0 || len(chains) == 0 || len(chains) > maxGuessedChains {
+	if g.renew {
+		from = 0
+	}
+	if g.ttl <= 0 || s >= MaxWorkers || from >= len(chains) || promptBytes(len(chains)) > g.maxBytes {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	at := g.expire(now)
-	for g.chains+len(chains) > maxGuessedChains {
-		g.pop()
-	}
-	e := &guess{slot: s, from: from, chains: slices.Clone(chains), until: at + g.ttl}
-	g.byFirst[e.chains[0]] = append(g.byFirst[e.chains[0]], e)
-	g.begins.add(from)
-	g.queue = append(g.queue, e)
-	g.chains += len(chains)
-}
-
-// Merge raises the device depths of m by the blocks that are guessed to follow
-// what a worker holds. m must come from a lookup of the same chains.
-func (g *Speculation) Merge(now time.Time, chains []block.Chain, m *Match) {
-	if g.ttl <= 0 {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.expire(now)
-	device := m.tiers[kvevent.Device]
-	deepest := uint32(0)
-	if len(g.queue) > 0 && len(device) > 0 {
-		deepest = slices.Max(device)
-	}
-	// In order of position, since one guess may begin where another ends.
-	for from := g.begins.next(0); from >= 0 && from < len(chains) && uint32(from) <= deepest; from = g.begins.next(from + 1) {
-		for _, e := range g.byFirst[chains[from]] {
-			if int(e.slot) >= len(device) || device[e.slot] < uint32(from) {
-				continue // it does not hold, or will not, what comes before
-			}
-			end := uint32(from + agree(e.chains, chains[from:]))
-			m.raise(e.slot, end)
-			deepest = max(deepest, end)
-		}
-	}
-}
-
-// agree returns how many chains two prompts share. A chain stands for all before
-// it, so they agree up to some point and never after it.
-func agree(a, b []block.Chain) int {
-	n := min(len(a), len(b))
-	return sort.Search(n, func(i int) bool { return a[i] != b[i] })
-}
-
-// Forget drops every guess about a worker, as when it restarts or leaves.
-func (g *Speculation) Forget(s Slot) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, e := range g.queue {
-		if e.slot == s {
-			g.drop(e)
-		}
-	}
-}
-
-// expire drops the guesses whose time is over and returns now as used here.
-func (g *Speculation) expire(now time.Time) time.Duration {
+	g.lock.Lock()
+	defer g.lock.Unlock()
 	if g.start.IsZero() {
 		g.start = now
 	}
+	g.now = max(g.now, now.Sub(g.start))
+	t := &g.trie
+	w := t.worker(s)
+	t.expire(w, g.now)
+	t.expire(t.nextWorker(), g.now)
+	t.walk(w, chains, from)
+	// From the end of the prompt to its head, so that the head expires last.
+	for i := len(t.path) - 1; i >= 0; i-- {
+		t.mark(t.path[i], w, g.now+g.ttl)
+	}
+	t.relieve(g.maxBytes)
+	g.marks.Store(int64(t.marks))
+}
+
+// Merge raises the device depths of m by the blocks that are remembered to follow
+// what a worker holds. m must come from a lookup of the same chains.
+func (g *Speculation) Merge(now time.Time, chains []block.Chain, m *Match) {
+	if g.marks.Load() == 0 {
+		return
+	}
+	device := m.tiers[kvevent.Device]
+	g.lock.RLock()
+	defer g.lock.RUnlock()
 	at := now.Sub(g.start)
-	for len(g.queue) > 0 && g.queue[0].until <= at {
-		g.pop()
-	}
-	return at
-}
-
-func (g *Speculation) pop() {
-	g.drop(g.queue[0])
-	g.queue[0] = nil
-	g.queue = g.queue[1:]
-}
-
-// drop takes a guess out of everything but the queue.
-func (g *Speculation) drop(e *guess) {
-	if len(e.chains) == 0 {
-		return // forgotten before
-	}
-	first := e.chains[0]
-	same := slices.DeleteFunc(g.byFirst[first], func(o *guess) bool { return o == e })
-	if len(same) == 0 {
-		delete(g.byFirst, first)
-	} else {
-		g.byFirst[first] = same
-	}
-	g.begins.remove(e.from)
-	g.chains -= len(e.chains)
-	e.chains = nil
-}
-
-// counts is a multiset of small numbers that can be walked in order.
-type counts struct {
-	n    []int32
-	bits []uint64 // bit i: n[i] > 0
-}
-
-func (c *counts) add(i int) {
-	if i >= len(c.n) {
-		c.n = append(c.n, make([]int32, i+1-len(c.n))...)
-		c.bits = append(c.bits, make([]uint64, i/wordBits+1-len(c.bits))...)
-	}
-	c.n[i]++
-	c.bits[i/wordBits] |= 1 << (i % wordBits)
-}
-
-func (c *counts) remove(i int) {
-	if c.n[i]--; c.n[i] == 0 {
-		c.bits[i/wordBits] &^= 1 << (i % wordBits)
-	}
-}
-
-// next returns the smallest number from i on that is in the set, or -1.
-func (c *counts) next(i int) int {
-	for w := i / wordBits; w < len(c.bits); w++ {
-		word := c.bits[w]
-		if w == i/wordBits {
-			word &= ^uint64(0) << (i % wordBits)
+	for from := 0; from < len(chains); {
+		run := g.trie.runs[chains[from]]
+		if run == nil {
+			return
 		}
-		if word != 0 {
-			return w*wordBits + bits.TrailingZeros64(word)
+		n := agree(run.chains, chains[from:])
+		end := from + n
+		for i := range run.marks {
+			guess := &run.marks[i]
+			if guess.until <= at || int(guess.slot) >= len(device) {
+				continue
+			}
+			// A worker that does not hold what comes before gains nothing.
+			if held := int(device[guess.slot]); held >= from && held < end {
+				m.raise(guess.slot, uint32(end))
+			}
 		}
+		if n < len(run.chains) {
+			return
+		}
+		from = end
 	}
-	return -1
+}
+
+// forgetPiece is how many runs are forgotten before others get their turn.
+const forgetPiece = 128
+
+// Forget drops all that is remembered of a worker, as when it restarts or leaves.
+// What is recorded of it meanwhile stays.
+func (g *Speculation) Forget(s Slot) {
+	g.lock.Lock()
+	old := g.trie.detach(s)
+	g.lock.Unlock()
+	for more := old != nil; more; {
+		g.lock.Lock()
+		for range forgetPiece {
+			if more = !old.empty(); !more {
+				break
+			}
+			g.trie.drop(old.oldest())
+		}
+		g.marks.Store(int64(g.trie.marks))
+		g.lock.Unlock()
+	}
+}
+
+// Remembered is how much a Speculation holds.
+type Remembered struct {
+	Bytes, MaxBytes int64  // of memory, about; and its bound
+	Blocks          int    // each counts once per worker
+	Evicted         uint64 // blocks that had to go before their time, since the start
+}
+
+// Remembered returns how much is remembered now. What has expired counts until it
+// is swept out.
+func (g *Speculation) Remembered() Remembered {
+	g.lock.RLock()
+	defer g.lock.RUnlock()
+	return Remembered{Bytes: g.trie.bytes, MaxBytes: g.maxBytes, Blocks: g.trie.blocks, Evicted: g.trie.evicted}
 }

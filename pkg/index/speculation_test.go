@@ -50,6 +50,13 @@ func merged(d index.Depth, guess int) index.Depth {
 var guessSlots = []index.Slot{0, 1, 63, 64, 127, 129}
 
 func TestSpeculationEqualsTwin(t *testing.T) {
+	t.Run("beside events", func(t *testing.T) { equalsTwin(t, index.NewSpeculation, false) })
+	t.Run("alone", func(t *testing.T) { equalsTwin(t, approximation, true) })
+}
+
+func approximation(ttl time.Duration) *index.Speculation { return index.NewApproximation(ttl, 1<<30) }
+
+func equalsTwin(t *testing.T, fresh func(ttl time.Duration) *index.Speculation, whole bool) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := index.New()
 		for id := range uint64(130) {
@@ -67,7 +74,7 @@ func TestSpeculationEqualsTwin(t *testing.T) {
 			}
 		}
 		ttl := time.Duration(rapid.IntRange(0, 5).Draw(t, "ttl")) * time.Millisecond
-		g, twin := index.NewSpeculation(ttl), spec(nil)
+		g, twin := fresh(ttl), spec(nil)
 		now := time.Unix(1000, 0)
 		var m index.Match
 		advance := func(t *rapid.T) {
@@ -80,6 +87,9 @@ func TestSpeculationEqualsTwin(t *testing.T) {
 				chains := prompt(path.Draw(t, "path")...)
 				from := rapid.IntRange(0, len(chains)-1).Draw(t, "from")
 				g.Record(now, slot, chains, from)
+				if whole {
+					from = 0
+				}
 				twin = append(twin, specEntry{slot, slices.Clone(chains[from:]), now.Add(ttl)})
 				chains[0]++ // the caller reuses its buffer
 			},
@@ -193,43 +203,29 @@ func TestMergeCountsNoBlockTwice(t *testing.T) {
 	}
 }
 
-// All guesses together hold at most 1<<20 chains; the oldest go first.
-func TestSpeculationIsBounded(t *testing.T) {
-	const bound = 1 << 20
-	x := index.New()
-	for id := range uint64(4) {
-		mustRegister(t, x, id)
+// A worker whose events were lost goes on with what decisions tell of it.
+func TestGuessesAboutAHiddenWorker(t *testing.T) {
+	contents, chains := counted(20)
+	x, g, now := index.New(), index.NewSpeculation(time.Second), time.Unix(1000, 0)
+	mustApply(t, x, storedAll(1, kvevent.Device, contents[:10]))
+	if err := x.Hide(key(1)); err != nil {
+		t.Fatal(err)
 	}
-	g := index.NewSpeculation(time.Hour)
-	now := time.Unix(1000, 0)
-	chains := make([]block.Chain, bound+1)
-	for i := range chains {
-		chains[i] = block.Chain(i)
-	}
-	depths := func() (got [4]int) {
+	depth := func(chains []block.Chain, at time.Time) index.Depth {
 		var m index.Match
-		for slot := range got {
-			x.Match(chains[:bound/2], &m)
-			g.Merge(now, chains[:bound/2], &m)
-			got[slot] = m.Depth(index.Slot(slot)).Device
-		}
-		return got
+		x.Match(chains, &m)
+		g.Merge(at, chains, &m)
+		return m.Depth(0)
 	}
-	expect := func(step string, want [4]int) {
-		t.Helper()
-		if got := depths(); got != want {
-			t.Errorf("%s: %v, want %v", step, got, want)
-		}
+	if d := depth(chains, now); d != device(0) {
+		t.Errorf("nothing is known, but %+v", d)
 	}
-	g.Record(now, 3, chains, 0)
-	expect("a prompt larger than the bound is not remembered", [4]int{})
-	g.Record(now, 0, chains[:bound/2], 0)
-	g.Record(now, 1, chains[:bound/2], 0)
-	expect("exactly the bound", [4]int{bound / 2, bound / 2, 0, 0})
-	g.Record(now, 2, chains[:1], 0)
-	expect("one more: the oldest goes", [4]int{0, bound / 2, 1, 0})
-	g.Forget(1)
-	g.Record(now, 0, chains[:bound/2], 0)
-	g.Record(now, 3, chains[:bound/2-1], 0)
-	expect("what was forgotten leaves room", [4]int{bound / 2, 0, 1, bound/2 - 1})
+	g.Record(now, 0, chains, 0)
+	if d := depth(chains, now); d != device(20) {
+		t.Errorf("it was sent the prompt, and is credited %+v", d)
+	}
+	x.Show(key(1))
+	if d := depth(chains, now.Add(time.Second)); d != device(10) {
+		t.Errorf("its events are trusted again: %+v", d)
+	}
 }

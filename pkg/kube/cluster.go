@@ -40,7 +40,7 @@ func newScheme() (*runtime.Scheme, error) {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme,
 		authenticationv1.AddToScheme, authorizationv1.AddToScheme,
-		inferencev1.Install, v1alpha1.AddToScheme, addMetadata, addRewrites,
+		inferencev1.Install, v1alpha1.AddToScheme, addMetadata, addObjectives, addRewrites,
 	} {
 		if err := add(s); err != nil {
 			return nil, err
@@ -126,6 +126,8 @@ func newCluster(w *Watcher, config *rest.Config) (cluster.Cluster, error) {
 			Field:     fields.AndSelectors(inNamespace, fields.OneTermEqualSelector("metadata.name", pool.Name)),
 		}
 		objects[&v1alpha1.RoutingPolicy{}] = cache.ByObject{Field: inNamespace, Transform: trimOther}
+		objects[&objective{}] = cache.ByObject{Field: inNamespace, Transform: trimObjective}
+		objects[&oldObjective{}] = cache.ByObject{Field: inNamespace, Transform: trimObjective}
 		objects[&modelRewrite{}] = cache.ByObject{Field: inNamespace, Transform: trimRewrite}
 		objects[&oldModelRewrite{}] = cache.ByObject{Field: inNamespace, Transform: trimRewrite}
 	}
@@ -164,6 +166,8 @@ func newMapper(config *rest.Config, c *http.Client) (meta.RESTMapper, error) {
 		{metadataKind, "dynamoworkermetadatas", "dynamoworkermetadata", meta.RESTScopeNamespace},
 		{poolKind, "inferencepools", "inferencepool", meta.RESTScopeNamespace},
 		{policyKind, "routingpolicies", "routingpolicy", meta.RESTScopeNamespace},
+		{objectiveKind, objectiveResource, "inferenceobjective", meta.RESTScopeNamespace},
+		{oldObjectiveKind, objectiveResource, "inferenceobjective", meta.RESTScopeNamespace},
 		{rewriteKind, rewriteResource, "inferencemodelrewrite", meta.RESTScopeNamespace},
 		{oldRewriteKind, rewriteResource, "inferencemodelrewrite", meta.RESTScopeNamespace},
 		{corev1.SchemeGroupVersion.WithKind("Service"), "services", "service", meta.RESTScopeNamespace},

@@ -228,7 +228,7 @@ func (f *facts) events() (metav1.ConditionStatus, string, string) {
 	e := &f.obs.Events
 	switch {
 	case e.Disabled:
-		return metav1.ConditionFalse, reasonDisabled, "Requests are routed by load alone, as eventPlane.disabled of the policy asks."
+		return metav1.ConditionFalse, reasonDisabled, f.whyDisabled()
 	case e.NoServer && f.pol.Accepted == metav1.ConditionUnknown:
 		return metav1.ConditionUnknown, reasonApplying, "The policy is being read, or taken into use."
 	case e.NoServer:
@@ -245,6 +245,18 @@ func (f *facts) events() (metav1.ConditionStatus, string, string) {
 		return metav1.ConditionFalse, reasonNoEvents, f.noEvents()
 	}
 	return metav1.ConditionTrue, reasonConnected, "Connected. No event arrived in the last minutes, and none was needed."
+}
+
+// whyDisabled says which field of the spec asks for no KV events.
+func (f *facts) whyDisabled() string {
+	switch s := f.pol.Spec; {
+	case s == nil || s.EventPlane.Disabled:
+	case s.Cost.LoadOnly():
+		return "Requests are routed by load alone, as cost.overlapScoreCredit: 0 of the policy asks. No KV events are read."
+	case s.Cost.Approximate():
+		return "No KV events are read, as cost.useKVEvents: false of the policy asks. A worker is taken to hold the prompts that were sent to it."
+	}
+	return "Requests are routed by load alone, as eventPlane.disabled of the policy asks."
 }
 
 func (f *facts) disconnected() string {
@@ -310,10 +322,10 @@ func (f *facts) prefixes(events metav1.Condition) (metav1.ConditionStatus, strin
 	const off, unknown = metav1.ConditionFalse, metav1.ConditionUnknown
 	p := &f.past
 	switch {
-	case events.Reason == reasonDisabled:
-		return off, reasonEventsDisabled, events.Message
 	case f.ignoresOverlap():
 		return off, reasonNoCredit, "What workers hold does not count, as cost.overlapScoreCredit: 0 of the policy asks."
+	case events.Reason == reasonDisabled:
+		return off, reasonEventsDisabled, events.Message
 	case len(f.mismatches()) > 0:
 		c := problems(v1alpha1.ConditionPrefixAware, f.mismatches())
 		return off, c.Reason, c.Message
@@ -353,10 +365,9 @@ func (f *facts) idle() string {
 	return ""
 }
 
-// ignoresOverlap says whether the policy asks for routing by load alone although
-// there are events.
+// ignoresOverlap says whether the policy asks for routing by load alone, by its cost.
 func (f *facts) ignoresOverlap() bool {
-	return f.pol.Spec != nil && f.pol.Spec.Cost.OverlapScoreCredit != nil && *f.pol.Spec.Cost.OverlapScoreCredit == 0
+	return f.pol.Spec != nil && !f.pol.Spec.EventPlane.Disabled && f.pol.Spec.Cost.LoadOnly()
 }
 
 func (f *facts) blockSize() int {

@@ -354,8 +354,29 @@ func TestConditions(t *testing.T) {
 			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", ready: "Ready", up: yes,
 		},
 		{
-			name: "overlap does not count", change: func(s *scene) { s.policy.Spec.Cost.OverlapScoreCredit = new(float64) },
-			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "OverlapIgnored", says: []string{"cost.overlapScoreCredit"}, ready: "LoadOnly", up: yes,
+			name: "overlap does not count", change: func(s *scene) {
+				s.policy.Spec.Cost = v1alpha1.CostSpec{Model: v1alpha1.ModelDynamo, OverlapScoreCredit: new(float64)}
+			}, kind: v1alpha1.ConditionPrefixAware, status: no, reason: "OverlapIgnored", says: []string{"cost.overlapScoreCredit"}, ready: "LoadOnly", up: yes,
+		},
+		{
+			name: "overlap counts for a class", change: func(s *scene) {
+				s.policy.Spec.Cost = v1alpha1.CostSpec{
+					Model: v1alpha1.ModelDynamo, OverlapScoreCredit: new(float64),
+					Classes: []v1alpha1.CostClass{{Name: "a", OverlapScoreCredit: new(0.5)}},
+				}
+			}, kind: v1alpha1.ConditionPrefixAware, status: yes, reason: "PrefixAware", ready: "Ready", up: yes,
+		},
+		{
+			name: "no events, as nothing would count", change: func(s *scene) {
+				s.policy.Spec.Cost = v1alpha1.CostSpec{Model: v1alpha1.ModelDynamo, OverlapScoreCredit: new(float64)}
+				s.obs.Events = EventState{Disabled: true}
+			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", says: []string{"cost.overlapScoreCredit: 0"}, ready: "LoadOnly", up: yes,
+		},
+		{
+			name: "approximate", change: func(s *scene) {
+				s.policy.Spec.Cost.UseKVEvents = new(false)
+				s.obs.Events = EventState{Disabled: true}
+			}, kind: v1alpha1.ConditionEventPlaneHealthy, status: no, reason: "Disabled", says: []string{"cost.useKVEvents"}, ready: "LoadOnly", up: yes,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

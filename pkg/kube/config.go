@@ -19,6 +19,9 @@ type Config struct {
 	// File is the spec of the configuration file: in use while no policy is, and
 	// what a policy inherits from (v1alpha1.RoutingPolicySpec.Inherit).
 	File *v1alpha1.RoutingPolicySpec
+	// Environment sets what a policy leaves out (v1alpha1.RoutingPolicySpec.FillFrom);
+	// File has it already. Default: nothing.
+	Environment *v1alpha1.RoutingPolicySpec
 	// Rest says how to reach the API server. Default: Discovery.Kubeconfig, else
 	// the service account of the pod.
 	Rest *rest.Config
@@ -33,6 +36,9 @@ type Config struct {
 	// in use. Called by Run before the first Publish and after changes of the policy
 	// only, one call at a time. The spec has its defaults and is valid.
 	Apply func(context.Context, *v1alpha1.RoutingPolicySpec) error
+	// Objectives takes the priorities of the pool's InferenceObjectives by name into
+	// use. Called by Run, one call at a time. Default: nobody is told.
+	Objectives func(map[string]int)
 	// Rewrites takes the rules of the pool's InferenceModelRewrites into use, the one
 	// that counts first. Called by Run, one call at a time. Default: nobody is told.
 	Rewrites func([]rewrite.Rule)

@@ -40,6 +40,20 @@ var functions = template.FuncMap{
 		}
 		return "[" + strings.Join(list, ", ") + "]"
 	},
+	"objectives": func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf("{name: o%d}", i)
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	},
+	"classes": func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf("{name: c%d, temperature: 0}", i)
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	},
 	"headers": func(n int) string {
 		list := make([]string, n)
 		for i := range list {
@@ -183,7 +197,7 @@ func pickerSays(t *testing.T, policy *unstructured.Unstructured) error {
 	if err := json.Unmarshal(data, &typed); err != nil {
 		return err
 	}
-	_, err = effective(&typed, fileWithNATS(), []string{"/"})
+	_, err = effective(&typed, configOf(fileWithNATS(), []string{"/"}))
 	return err
 }
 
@@ -297,4 +311,10 @@ func asPolicy(t *testing.T, ns, name string) error {
 		return err
 	}
 	return pickerSays(t, e.policy)
+}
+
+// configOf is what effective needs: the spec of a configuration file, and the folders
+// in which the files of policies must lie.
+func configOf(file *v1alpha1.RoutingPolicySpec, folders []string) *Config {
+	return &Config{File: file, Discovery: v1alpha1.KubernetesDiscovery{PolicyFileFolders: folders}}
 }

@@ -133,7 +133,7 @@ func (p *policies) step(ctx context.Context, all []v1alpha1.RoutingPolicy) *v1al
 	if len(mine) > 0 {
 		p.last.Chosen, p.last.Conflicted = mine[0], mine[1:]
 		source = "RoutingPolicy " + mine[0].Name
-		want, invalid = effective(mine[0], p.cfg.File, p.cfg.Discovery.PolicyFileFolders)
+		want, invalid = effective(mine[0], p.cfg)
 	}
 	p.mu.Unlock()
 
@@ -165,13 +165,16 @@ func (p *policies) targeting(all []v1alpha1.RoutingPolicy) []*v1alpha1.RoutingPo
 	return mine
 }
 
-// effective is what a policy means, with its defaults and what it leaves to the
-// configuration file.
-func effective(policy *v1alpha1.RoutingPolicy, file *v1alpha1.RoutingPolicySpec, folders []string) (*v1alpha1.RoutingPolicySpec, error) {
+// effective is what a policy means, with what it leaves to the environment and to the
+// configuration file, and its defaults.
+func effective(policy *v1alpha1.RoutingPolicy, cfg *Config) (*v1alpha1.RoutingPolicySpec, error) {
 	s := policy.Spec.RoutingPolicySpec.DeepCopy()
+	if cfg.Environment != nil {
+		s.FillFrom(cfg.Environment)
+	}
 	s.Default()
-	own := s.CheckPolicy(folders)
-	s.Inherit(file.DeepCopy()) // a copy: the two must not share lists
+	own := s.CheckPolicy(cfg.Discovery.PolicyFileFolders)
+	s.Inherit(cfg.File.DeepCopy()) // a copy: the two must not share lists
 	return s, errors.Join(own, s.Validate())
 }
 

@@ -361,12 +361,12 @@ func TestFilesOfPolicies(t *testing.T) {
 	file.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "of-the-file"} // became relative to the process when it was loaded
 	file.Default()
 	policy := &v1alpha1.RoutingPolicy{}
-	if _, err := effective(policy, file, []string{"/etc/warmpath"}); err != nil {
+	if _, err := effective(policy, configOf(file, []string{"/etc/warmpath"})); err != nil {
 		t.Errorf("paths of the file: %v", err)
 	}
 	policy.Spec.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "token"}
 	policy.Spec.Tokenizer.InProcess.Source.Directory = &v1alpha1.DirectorySourceSpec{Path: "/etc/warmpath/../passwd"}
-	_, err := effective(policy, file, []string{"/etc/warmpath"})
+	_, err := effective(policy, configOf(file, []string{"/etc/warmpath"}))
 	if got := len(unjoin(err)); err == nil || got != 2 || !strings.Contains(err.Error(), `tokenFile: "token" is in none of the folders`) {
 		t.Errorf("%d errors: %v", got, err)
 	}
@@ -378,13 +378,13 @@ func TestFilesOfPolicies(t *testing.T) {
 	} {
 		policy := &v1alpha1.RoutingPolicy{}
 		policy.Spec.EventPlane.NATS = bad
-		if _, err := effective(policy, file, []string{"/etc/warmpath"}); err == nil {
+		if _, err := effective(policy, configOf(file, []string{"/etc/warmpath"})); err == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
 	}
 	policy = &v1alpha1.RoutingPolicy{}
 	policy.Spec.EventPlane.NATS = v1alpha1.NATSSpec{URL: "nats://nats:4222", TokenFile: "/etc/warmpath/secrets/nats/token", TLS: &v1alpha1.NATSTLSSpec{}}
-	if _, err := effective(policy, file, []string{"/etc/warmpath/"}); err != nil {
+	if _, err := effective(policy, configOf(file, []string{"/etc/warmpath/"})); err != nil {
 		t.Error(err)
 	}
 }
@@ -401,4 +401,31 @@ func TestTheFirstStepWaitsNotForEver(t *testing.T) {
 		cancel()
 		p.wait()
 	})
+}
+
+// What a policy leaves out is what the environment of the picker says; what it says
+// counts.
+func TestEnvironmentFillsPolicies(t *testing.T) {
+	cfg := configOf(fileWithNATS(), nil)
+	cfg.Environment = &v1alpha1.RoutingPolicySpec{Cost: v1alpha1.CostSpec{Temperature: new(0.5), PrefillLoadScale: new(2.0)}}
+	cfg.Environment.Disaggregation.Mode = v1alpha1.DisaggregationRequired
+	policy := &v1alpha1.RoutingPolicy{}
+	policy.Spec.Cost.PrefillLoadScale = new(3.0)
+	got, err := effective(policy, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := &got.Cost; c.Model != v1alpha1.ModelDynamo || *c.Temperature != 0.5 || *c.PrefillLoadScale != 3 {
+		t.Errorf("model %s, temperature %v, scale %v", c.Model, *c.Temperature, *c.PrefillLoadScale)
+	}
+	if got.Disaggregation.Mode != v1alpha1.DisaggregationRequired {
+		t.Errorf("mode %s", got.Disaggregation.Mode)
+	}
+	if policy.Spec.Cost.Temperature != nil {
+		t.Error("the policy itself was changed")
+	}
+	policy.Spec.Cost = v1alpha1.CostSpec{Model: v1alpha1.ModelCongestion}
+	if got, err = effective(policy, cfg); err != nil || got.Cost.Model != v1alpha1.ModelCongestion || got.Cost.Temperature != nil {
+		t.Errorf("a policy that asks for Congestion: %+v, %v", got.Cost, err)
+	}
 }

@@ -23,6 +23,7 @@ func trimPod(annotations []string) func(any) (any, error) {
 				Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 				Labels: pod.Labels, CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
 			},
+			Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
 			Status: corev1.PodStatus{PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs},
 		}
 		for _, name := range annotations {

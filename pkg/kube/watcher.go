@@ -65,7 +65,8 @@ type Watcher struct {
 	hadPool  bool      // a pool was there
 	podsRead time.Time // when the pods were first known
 
-	rewrites []rewrite.Rule // that were told last
+	priorities map[string]int // of the objectives that were told last
+	rewrites   []rewrite.Rule // that were told last
 }
 
 // kinds are the kinds that are followed, by what they are for. Those that only a pool
@@ -127,6 +128,8 @@ func New(cfg Config) (*Watcher, error) {
 		w.kinds = append(w.kinds,
 			&kind{gvk: poolKind, resource: "inferencepools", object: &inferencev1.InferencePool{}},
 			&kind{gvk: policyKind, resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}},
+			&kind{gvk: objectiveKind, resource: objectiveResource, object: &objective{}, optional: true},
+			&kind{gvk: oldObjectiveKind, resource: objectiveResource, object: &oldObjective{}, optional: true},
 			&kind{gvk: rewriteKind, resource: rewriteResource, object: &modelRewrite{}, optional: true},
 			&kind{gvk: oldRewriteKind, resource: rewriteResource, object: &oldModelRewrite{}, optional: true})
 	}
@@ -284,6 +287,7 @@ func (w *Watcher) rebuild() {
 	}
 	v.Refs = slices.Concat(v.Refs, w.followRewrites())
 	w.view.Store(&v)
+	w.followObjectives()
 	w.notePool(old.Pool, v.Pool)
 }
 
@@ -303,7 +307,7 @@ func (w *Watcher) complete(pool *inferencev1.InferencePool) bool {
 func (w *Watcher) build(v *View) {
 	spec := w.spec.Load()
 	r := rules{
-		roles: fleet.RoleRules(spec.Roles), identity: w.cfg.Discovery.WorkerIdentity,
+		roles: fleet.RoleRules(spec.Roles), sites: fleet.SiteRules(spec.Topology), identity: w.cfg.Discovery.WorkerIdentity,
 		activePorts: w.cfg.Discovery.ActivePortsAnnotations,
 	}
 	var p population

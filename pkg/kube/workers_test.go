@@ -22,7 +22,7 @@ func testRules() rules {
 	var spec v1alpha1.RoutingPolicySpec
 	spec.Default()
 	return rules{
-		roles: fleet.RoleRules(spec.Roles), identity: v1alpha1.IdentityPod,
+		roles: fleet.RoleRules(spec.Roles), sites: fleet.SiteRules(spec.Topology), identity: v1alpha1.IdentityPod,
 		activePorts: []string{"llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"},
 	}
 }
@@ -234,7 +234,7 @@ func TestWorkersCarryWhatTheySay(t *testing.T) {
 		Key: fleet.Key{ID: 1186445869714687}, Name: "worker-0", Endpoint: netip.MustParseAddrPort("10.0.0.1:8000"),
 		Recovery: "127.0.0.1:39593/43710f49c0cff/worker_kv_indexer_query_dp0", Says: fleet.Say(metadata["worker-0"].said.Advertised),
 	}}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{}, fleet.Site{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	one.UID = "another" // the pod came back; what is there is of the one before
@@ -436,5 +436,41 @@ func TestRestartsPerContainer(t *testing.T) {
 		if len(got) != want {
 			t.Errorf("%s: the proxy's restart is one of %v", identity, got)
 		}
+	}
+}
+
+// TestSitesOfPods: where a pod runs is what its labels say, and its node where they
+// name no host. Trimming a pod loses none of it.
+func TestSitesOfPods(t *testing.T) {
+	node := func(p *corev1.Pod) { p.Spec.NodeName = "node-1" }
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		want fleet.Location
+	}{
+		"nothing known": {pod("a"), fleet.Location{}},
+		"node":          {pod("a", node), fleet.Location{Host: "node-1"}},
+		"no labels":     {pod("a", node, func(p *corev1.Pod) { p.Labels = nil }), fleet.Location{Host: "node-1"}},
+		"labels": {
+			pod("a", node, label("topology.kubernetes.io/zone", "z1"), label("topology.kubernetes.io/region", "eu"), label("kubernetes.io/hostname", "h1"),
+				label("topology.kubernetes.io/rack", "r1"), label("nvidia.com/gpu.clique", "c1"), label("llm-d.ai/engine-type", "vllm")),
+			fleet.Location{Zone: "z1", Host: "h1", Rack: "r1", Fabric: "c1", Connector: "vllm"},
+		},
+		"labels of Dynamo": {
+			pod("a", label("dynamo.topology/zone", "z1"), label("dynamo.topology/rack", "r1"), label("dynamo.topology/host", "h1"), label("dynamo.topology/fabric", "f1"),
+				label("inference.networking.k8s.io/engine-type", "sglang")),
+			fleet.Location{Zone: "z1", Host: "h1", Rack: "r1", Fabric: "f1", Connector: "sglang"},
+		},
+	} {
+		trimmed, err := trimPod(nil)(tc.pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := siteOf(testRules().sites, trimmed.(*corev1.Pod)).Location(); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+	p := populate(testTarget(8000, 8001), []*corev1.Pod{pod("a", node)}, nil, testRules())
+	if len(p.workers) != 2 || p.workers[0].Site != p.workers[1].Site || p.workers[1].Site.Location().Host != "node-1" {
+		t.Errorf("%+v", p.workers)
 	}
 }

@@ -94,6 +94,7 @@ type Engines struct {
 	strangers int // of workers, those that are not in the pool
 	ledger    ledger
 	stats     EngineStats
+	table     *Table // that is told, nil: none
 }
 
 // engine is what is known of one worker.
@@ -103,6 +104,7 @@ type engine struct {
 	counter           uint64
 	stepped           time.Time // when the step of counter was stated
 	heard             time.Time // latest time of all
+	said              said      // but for used, which is in Occupancy
 }
 
 // NewEngines returns an empty set.
@@ -119,19 +121,27 @@ func (e *Engines) State(k fleet.Key, o Occupancy) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer e.tellExpired(at)
 	w := e.worker(k, at)
 	if w == nil {
 		return
 	}
 	merge(&w.DecodeBlocks, o.DecodeBlocks)
-	merge(&w.PrefillTokens, o.PrefillTokens)
 	merge(&w.UsedBlocks, o.UsedBlocks)
+	stated := statement{}
+	if merge(&w.PrefillTokens, o.PrefillTokens) && (w.queued.At.IsZero() || at.Sub(w.queued.At) >= fadeTime) {
+		stated = statement{tokens: clampTokens(o.PrefillTokens.N), known: true}
+	}
+	e.tell(k, stated, at)
 }
 
-func merge(to *Reading, r Reading) {
-	if r.Known() && !r.At.Before(to.At) {
-		*to = r
+// merge takes a reading that is known and no older than the one there is.
+func merge(to *Reading, r Reading) bool {
+	if !r.Known() || r.At.Before(to.At) {
+		return false
 	}
+	*to = r
+	return true
 }
 
 // Step takes in what an engine says of its scheduler, unless a later step has
@@ -143,6 +153,7 @@ func (e *Engines) Step(k fleet.Key, s Step) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer e.tellExpired(at)
 	w := e.worker(k, at)
 	if w == nil {
 		return
@@ -157,7 +168,13 @@ func (e *Engines) Step(k fleet.Key, s Step) {
 	}
 	if s.Queued.Known() {
 		w.queued = s.Queued
+		merge(&w.said.waiting, Reading{N: min(s.Queued.Prefills, maxWaiting) + min(s.Queued.Decodes, maxWaiting), At: s.Queued.At})
 	}
+	stated := statement{engine: true, known: s.Scheduled.Known() && s.Queued.Known()}
+	if stated.known {
+		stated.tokens = clampTokens(s.Scheduled.PrefillTokens) + clampTokens(s.Queued.PrefillTokens)
+	}
+	e.tell(k, stated, at)
 }
 
 // Route takes in what became of a request that another router placed.
@@ -166,6 +183,10 @@ func (e *Engines) Route(k fleet.Key, r Routed, now time.Time) {
 	defer e.mu.Unlock()
 	e.ledger.expire(now, &e.stats)
 	e.ledger.take(k, r, now, &e.stats)
+	e.tellPlaced(now)
+	if e.table != nil && r.Kind == PrefillDone && r.Router == k.ID {
+		e.table.prefilled(r.Request, k)
+	}
 }
 
 // Get returns what is known of a worker now, and nothing older than the given
@@ -173,7 +194,7 @@ func (e *Engines) Route(k fleet.Key, r Routed, now time.Time) {
 func (e *Engines) Get(k fleet.Key, now time.Time, age MaxAge) EngineFigures {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ledger.expire(now, &e.stats)
+	e.tellExpired(now)
 	f := EngineFigures{Foreign: e.ledger.placed[k]}
 	w := e.workers[k]
 	if w == nil {
@@ -202,6 +223,8 @@ func (e *Engines) Drop(k fleet.Key) {
 	defer e.mu.Unlock()
 	e.forget(k)
 	e.ledger.drop(k)
+	e.tellPlaced(e.ledger.now)
+	e.tell(k, statement{}, e.ledger.now)
 }
 
 // Retain says which workers are in the pool. The figures of others are kept while

@@ -11,6 +11,7 @@ import (
 type Foreign struct {
 	Requests      uint64
 	PrefillTokens uint64 // prompt tokens of theirs that are not known to be computed
+	Blocks        uint64 // KV blocks of their prompts, as far as their routers say
 }
 
 // RoutedKind is what became of a request.
@@ -34,6 +35,8 @@ type Routed struct {
 	Router  uint64 // who says so. A worker speaks for itself, under its own id, of PrefillDone
 	// PrefillTokens are the prompt tokens to compute; only of Placed.
 	PrefillTokens uint64
+	// Blocks are the KV blocks of the prompt; only of Placed, 0 when not stated.
+	Blocks uint64
 }
 
 const (
@@ -49,6 +52,7 @@ const (
 	maxRouters       = 16      // of one request on one worker
 	maxRequestID     = 256     // bytes
 	maxPrefillTokens = 1 << 32 // of one request: no sum of them overflows
+	maxBlocks        = 1 << 32 // the same
 )
 
 // requestKey names a request on a worker.
@@ -65,6 +69,7 @@ type placement struct {
 	key      requestKey
 	router   uint64
 	tokens   uint64
+	blocks   uint64
 	open     bool
 	prefills bool // open, and the prompt counts
 	done     bool // the prompt is computed
@@ -80,7 +85,8 @@ type ledger struct {
 	byRequest        map[requestKey]*placement
 	open, remembered placements // oldest first
 	placed           map[fleet.Key]Foreign
-	now              time.Time // never goes back
+	changed          []fleet.Key // of placed, since it was last told; some more than once
+	now              time.Time   // never goes back
 }
 
 func newLedger() ledger {
@@ -141,14 +147,16 @@ func (l *ledger) place(p *placement, k fleet.Key, r Routed, stats *EngineStats) 
 	for s := l.byRequest[p.key]; s != nil; s = s.sibling {
 		p.done = p.done || s.router == k.ID && s.done
 	}
-	p.tokens = min(r.PrefillTokens, maxPrefillTokens)
+	p.tokens, p.blocks = min(r.PrefillTokens, maxPrefillTokens), min(r.Blocks, maxBlocks)
 	p.open, p.prefills, p.since = true, !p.done, l.now
 	f := l.placed[k]
 	f.Requests++
+	f.Blocks += p.blocks
 	if p.prefills {
 		f.PrefillTokens += p.tokens
 	}
 	l.placed[k] = f
+	l.touch(k)
 	l.open.push(p)
 	if l.open.n > maxPlaced {
 		stats.Overflowed++
@@ -182,6 +190,14 @@ func (l *ledger) takePrefill(p *placement) {
 	f := l.placed[p.key.worker]
 	f.PrefillTokens -= p.tokens
 	l.placed[p.key.worker] = f
+	l.touch(p.key.worker)
+}
+
+// touch remembers that what is placed on a worker changed.
+func (l *ledger) touch(k fleet.Key) {
+	if n := len(l.changed); n == 0 || l.changed[n-1] != k {
+		l.changed = append(l.changed, k)
+	}
 }
 
 // shut takes a placement out of its list and, if it was open, off its worker.
@@ -190,11 +206,13 @@ func (l *ledger) shut(p *placement) {
 	case p.open:
 		l.takePrefill(p)
 		f := l.placed[p.key.worker]
+		f.Blocks -= p.blocks
 		if f.Requests--; f.Requests == 0 {
 			delete(l.placed, p.key.worker)
 		} else {
 			l.placed[p.key.worker] = f
 		}
+		l.touch(p.key.worker)
 		p.open = false
 		l.open.remove(p)
 	case !p.since.IsZero():

@@ -2,6 +2,7 @@ package load
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,34 +11,55 @@ import (
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
-// Figures are the work outstanding on one worker, as far as anybody told.
+// Figures are the work outstanding on one worker, as far as anybody told: this
+// picker's own bookings, those of other routers, and what the engine says.
 type Figures struct {
 	PrefillTokens int // prompt tokens placed there and not yet known to be computed
 	DecodeBlocks  int // KV blocks of the requests that decode there; those that requests share count once
-	Requests      int // requests that decode there
+	Requests      int // requests that decode there; of others' all that are there
 
 	// SecondsPerToken is what a prompt token takes there, learned; 0: not known.
 	SecondsPerToken float64
+
+	// What the engine says of itself; 0: not known, or too long ago.
+	KVUse    float64 // share of its KV blocks that are in use, 0 to 1
+	KVBlocks int     // KV blocks that it has
+	Waiting  int     // requests in its own queue
 }
 
-// Worker is the load of one worker. Figures and Version may be read at any time,
-// all else belongs to the table.
+// Worker is the load of one worker. Figures, Version, Row and Adapter may be read
+// at any time, all else belongs to the table.
 type Worker struct {
-	row      int
 	prefill  atomic.Int64
 	blocks   atomic.Int64
 	requests atomic.Int64
 	speed    atomic.Uint64 // bits of SecondsPerToken
+	kvUse    atomic.Uint64 // bits of KVUse
+	kvBlocks atomic.Int64
+	waiting  atomic.Int64
 	version  atomic.Uint32
+	adapters atomic.Pointer[adapters]
 
-	active map[block.Chain]int // blocks in use, and by how many requests
-	holds  int                 // reservations that point here
-	gone   bool
+	key    fleet.Key
+	rho    *utilisation
+	row    int32
+	own    own
+	others others
+	pace   pace
+
+	holds     int // reservations that point here
+	gone      bool
+	forgotten bool // the row may be another worker's
+}
+
+// own is what this picker has booked on a worker.
+type own struct {
+	prefill, blocks, requests int64
 }
 
 // Row is the worker's place in the answers of [Table.Active]. It is taken by another
 // worker once this one is forgotten.
-func (w *Worker) Row() int { return w.row }
+func (w *Worker) Row() int { return int(w.row) }
 
 // Figures returns the figures as of now. They are read one by one: a booking that
 // is made meanwhile may be in some of them only.
@@ -47,24 +69,36 @@ func (w *Worker) Figures() Figures {
 		DecodeBlocks:    int(w.blocks.Load()),
 		Requests:        int(w.requests.Load()),
 		SecondsPerToken: math.Float64frombits(w.speed.Load()),
+		KVUse:           math.Float64frombits(w.kvUse.Load()),
+		KVBlocks:        int(w.kvBlocks.Load()),
+		Waiting:         int(w.waiting.Load()),
 	}
 }
 
-// Version changes with every booking on the worker. A decision that was made
-// without the lock holds if the versions of its workers are still the same under
-// it: what was booked elsewhere makes others dearer, never these.
+// Version changes with every booking on the worker, and when others make it dearer.
+// A decision that was made without the lock holds if the versions of its workers
+// are still the same under it: what was booked elsewhere makes others dearer, never
+// these.
 func (w *Worker) Version() uint32 { return w.version.Load() }
 
 // Table is the load of a pool. All methods may be called at once.
 type Table struct {
-	mu      sync.Mutex
-	workers map[fleet.Key]*Worker
-	rows    []*Worker // by Row; nil: free
-	rho     utilisation
+	mu       sync.Mutex
+	workers  map[fleet.Key]*Worker
+	rows     []*Worker // by Row; nil: free
+	free     []int32   // rows that are
+	prefixes prefixes
+	named    map[string]*Reservation // that compute their prompt, by the id that workers know
+	feeders  []*Engines              // replaced, never changed
+	transfer transfer
+	rho      utilisation
+	aged     atomic.Int64 // when what others said was last looked through, in Unix nanoseconds
 }
 
 // NewTable returns an empty table.
-func NewTable() *Table { return &Table{workers: map[fleet.Key]*Worker{}} }
+func NewTable() *Table {
+	return &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}}
+}
 
 // Lock opens the critical section that makes a decision final: see that nothing
 // was booked meanwhile on the chosen workers, or choose again; Reserve; Unlock.
@@ -78,25 +112,30 @@ func (t *Table) Unlock() { t.mu.Unlock() }
 // worker is retained no more.
 func (t *Table) Worker(k fleet.Key) *Worker {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	w := t.workers[k]
-	if w == nil {
-		w = &Worker{row: t.row(), active: map[block.Chain]int{}}
-		t.workers[k], t.rows[w.row] = w, w
+	w, known := t.workers[k]
+	if !known {
+		w = t.add(k)
 	}
 	w.gone = false
+	feeders := t.feeders
+	t.mu.Unlock()
+	if !known {
+		for _, e := range feeders { // they may have heard of it before
+			e.retell(k)
+		}
+	}
 	return w
 }
 
-// row returns a free row.
-func (t *Table) row() int {
-	for i, w := range t.rows {
-		if w == nil {
-			return i
-		}
+func (t *Table) add(k fleet.Key) *Worker {
+	w := &Worker{key: k, row: int32(len(t.rows)), rho: &t.rho}
+	if n := len(t.free); n > 0 {
+		w.row, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		t.rows = append(t.rows, nil)
 	}
-	t.rows = append(t.rows, nil)
-	return len(t.rows) - 1
+	t.workers[k], t.rows[w.row] = w, w
+	return w
 }
 
 // Retain forgets the workers that are not in s. The load of one that still has
@@ -111,14 +150,24 @@ func (t *Table) Retain(s *fleet.Snapshot) {
 		}
 		w.gone = true
 		if w.holds == 0 {
-			t.forget(k, w)
+			t.forget(w)
 		}
 	}
 }
 
-func (t *Table) forget(k fleet.Key, w *Worker) {
-	delete(t.workers, k)
+func (t *Table) forget(w *Worker) {
+	w.forgotten = true
+	t.rho.change(w.prefill.Load(), 0)
+	delete(t.workers, w.key)
 	t.rows[w.row] = nil
+	t.free = append(t.free, w.row)
+}
+
+func (t *Table) unhold(w *Worker) {
+	w.holds--
+	if w.holds == 0 && w.gone && !w.forgotten {
+		t.forget(w)
+	}
 }
 
 // Active says, by Row, how many blocks from the start of a prompt the requests on a
@@ -126,16 +175,9 @@ func (t *Table) forget(k fleet.Key, w *Worker) {
 func (t *Table) Active(chains []block.Chain, out []int32) []int32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out = out[:0]
-	for _, w := range t.rows {
-		n := int32(0)
-		if w != nil {
-			for int(n) < len(chains) && w.active[chains[n]] > 0 {
-				n++
-			}
-		}
-		out = append(out, n)
-	}
+	out = slices.Grow(out[:0], len(t.rows))[:len(t.rows)]
+	clear(out)
+	t.prefixes.depths(chains, out)
 	return out
 }
 
@@ -143,103 +185,13 @@ func (t *Table) Active(chains []block.Chain, out []int32) []int32 {
 // running mean over some two minutes, at most 0.95 (policy.md).
 func (t *Table) Rho() float64 { return t.rho.read() }
 
-// Arrived tells of an arrival, and how many of the workers that compute prompts are
-// busy then. The caller holds the lock.
-func (t *Table) Arrived(now time.Time, busy, workers int) { t.rho.arrived(now, busy, workers) }
-
-// Booking is what one decision places on its workers. Prefill and Decode are the
-// same worker for an aggregated decision.
-type Booking struct {
-	At            time.Time
-	PrefillTokens int           // on Prefill, until PrefillDone
-	Blocks        int           // on Decode, until Release: all KV blocks of the prompt
-	Chains        []block.Chain // of the full ones, to count those once that requests share; none: nothing is shared
-
-	PrefillKey, DecodeKey fleet.Key
-	Prefill, Decode       *Worker
-}
-
-// Reservation is a booking under way. It must be released.
-type Reservation struct {
-	table *Table
-	b     Booking
-	state state
-}
-
-type state uint8
-
-const (
-	prefilling state = iota
-	decoding
-	released
-)
-
-// Reserve books a decision. It keeps a copy of the chains. The caller holds the
-// lock.
-func (t *Table) Reserve(b Booking) *Reservation {
-	b.Chains = append([]block.Chain(nil), b.Chains...)
-	b.Prefill.prefill.Add(int64(b.PrefillTokens))
-	b.Prefill.version.Add(1)
-	b.Prefill.holds++
-	unique := b.Blocks - len(b.Chains)
-	for _, c := range b.Chains {
-		if b.Decode.active[c]++; b.Decode.active[c] == 1 {
-			unique++
-		}
-	}
-	b.Decode.blocks.Add(int64(unique))
-	b.Decode.requests.Add(1)
-	if b.Decode != b.Prefill {
-		b.Decode.version.Add(1)
-	}
-	b.Decode.holds++
-	return &Reservation{table: t, b: b}
-}
-
-// PrefillDone takes the prompt off the prefill worker: the first output was seen.
-// Only the first call has an effect, and none after Release.
-func (r *Reservation) PrefillDone(now time.Time) {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	_ = now
-	r.prefillDone()
-}
-
-func (r *Reservation) prefillDone() {
-	if r.state != prefilling {
-		return
-	}
-	r.state = decoding
-	r.b.Prefill.prefill.Add(-int64(r.b.PrefillTokens))
-	r.table.unhold(r.b.PrefillKey, r.b.Prefill)
-}
-
-// Release takes the whole booking off. Only the first call has an effect.
-func (r *Reservation) Release() {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
-	r.prefillDone()
-	if r.state == released {
-		return
-	}
-	r.state = released
-	w := r.b.Decode
-	unique := r.b.Blocks - len(r.b.Chains)
-	for _, c := range r.b.Chains {
-		if w.active[c]--; w.active[c] == 0 {
-			delete(w.active, c)
-			unique++
-		}
-	}
-	w.blocks.Add(-int64(unique))
-	w.requests.Add(-1)
-	r.table.unhold(r.b.DecodeKey, w)
-}
-
-func (t *Table) unhold(k fleet.Key, w *Worker) {
-	w.holds--
-	if w.holds == 0 && w.gone && t.workers[k] == w {
-		t.forget(k, w)
+// Arrived tells of an arrival, and how many workers compute prompts now. The caller
+// holds the lock.
+func (t *Table) Arrived(now time.Time, workers int) {
+	t.rho.advance(now)
+	t.rho.workers = workers
+	if t.old(now) {
+		t.age(now)
 	}
 }
 
@@ -249,5 +201,15 @@ func (t *Table) Read(f func(fleet.Key, Figures)) {
 	defer t.mu.Unlock()
 	for k, w := range t.workers {
 		f(k, w.Figures())
+	}
+}
+
+// Booked calls f with what this picker booked on every worker, under the lock:
+// what others say is not in it.
+func (t *Table) Booked(f func(fleet.Key, Figures)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, w := range t.workers {
+		f(k, Figures{PrefillTokens: int(w.own.prefill), DecodeBlocks: int(w.own.blocks), Requests: int(w.own.requests)})
 	}
 }

@@ -56,7 +56,7 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 	if p.Model == Dynamo && p.knobs.OverlapScoreCreditDecay > 0 {
 		p.lowest = s.lowestPrefill()
 	}
-	s.busy, s.computing = 0, 0
+	s.computing = 0
 	for i := range s.Candidates {
 		t := &s.Candidates[i]
 		m := &s.pool.members[t.Worker]
@@ -64,9 +64,6 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 		f := m.load.Figures()
 		if t.Side != fleet.Decode {
 			s.computing++
-			if f.PrefillTokens > 0 {
-				s.busy++
-			}
 		}
 		if t.out = !s.req.PromptLess && p.over(t.Side, &f, m); t.out {
 			if t.Side == fleet.Prefill {
@@ -81,6 +78,9 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 		if t.Side == fleet.Decode {
 			l.local.offer(i, t.Local, random)
 		}
+	}
+	if s.computing == 0 { // then decode workers do
+		s.computing = len(s.Candidates)
 	}
 }
 
@@ -99,7 +99,13 @@ func (s *Scratch) lowestPrefill() float64 {
 func (p *pricing) over(side fleet.Role, f *load.Figures, m *member) bool {
 	computes, decodes := side != fleet.Decode, side != fleet.Prefill
 	return computes && (above(f.PrefillTokens, p.MaxPrefillTokens) || aboveShare(f.PrefillTokens, p.MaxPrefillShare, m.stepTokens)) ||
-		decodes && (above(f.DecodeBlocks, p.MaxDecodeBlocks) || aboveShare(f.DecodeBlocks, p.MaxBlocksShare, m.kvBlocks))
+		decodes && (above(f.DecodeBlocks, p.MaxDecodeBlocks) || p.full(f, m))
+}
+
+// full says whether more than the bound of a worker's KV blocks are in use: those of
+// its requests, or by its own word.
+func (p *pricing) full(f *load.Figures, m *member) bool {
+	return p.MaxBlocksShare > 0 && f.KVUse > p.MaxBlocksShare || aboveShare(f.DecodeBlocks, p.MaxBlocksShare, m.room(f))
 }
 
 // above says whether a figure is over a bound; 0 is no bound.

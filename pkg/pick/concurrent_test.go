@@ -200,7 +200,7 @@ func TestPickAllocations(t *testing.T) {
 		req  pick.Request
 		want float64
 	}{
-		{"no guesses", 0, pick.Request{Tokens: 2048, Chains: chains, Subset: in("10.0.0.1", "10.0.0.2", "10.0.0.3:8000")}, 2},
+		{"no guesses", 0, pick.Request{Tokens: 2048, Chains: chains, Subset: in("10.0.0.1", "10.0.0.2", "10.0.0.3:8000")}, 1},
 		{"no chains", ttl, pick.Request{Tokens: 2048}, 1},
 		{"guess", ttl, pick.Request{Tokens: 2048, Chains: chains}, 2},
 	} {

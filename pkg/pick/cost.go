@@ -49,13 +49,14 @@ const (
 // pricing is what the costs of all candidates of a request depend on.
 type pricing struct {
 	*Options
-	knobs       *DynamoKnobs // of the request's class
-	temperature float64
-	blockSize   float64
-	tokens      float64 // of the prompt
-	blocks      float64 // of the prompt, the last partial one included
-	rho         float64
-	lowest      float64 // prefill tokens that wait on the least loaded candidate; only for the decay
+	knobs            *DynamoKnobs // of the request's class
+	temperature      float64
+	blockSize        float64
+	tokens           float64 // of the prompt
+	blocks           float64 // of the prompt, the last partial one included
+	rho              float64
+	serial, perToken float64 // seconds that a transfer takes, as learned: at its end, and for each token of the prompt
+	lowest           float64 // prefill tokens that wait on the least loaded candidate; only for the decay
 }
 
 // saves is how much of the prompt's computation a worker saves, in blocks, and how
@@ -92,20 +93,21 @@ func (p *pricing) congestion(t *Terms, f *load.Figures, w *member) (cost, local 
 		return p.compute(t, f) + penalty, 0
 	}
 	occupied := float64(f.DecodeBlocks) + p.blocks
-	local = p.decode(occupied-float64(t.active), w) + p.compute(t, f) + penalty
+	room := w.room(f)
+	local = p.decode(occupied-float64(t.active), room) + p.compute(t, f) + penalty
 	if t.Side == fleet.Aggregated {
 		return local, 0
 	}
 	// What comes from a prefill worker takes room of its own.
-	return p.decode(occupied, w) + penalty, local
+	return p.decode(occupied, room) + penalty, local
 }
 
 // decode is what decoding on a worker costs, in tokens, when that many of its blocks
-// are in use.
-func (p *pricing) decode(blocks float64, w *member) float64 {
+// are in use. It has room for so many, or for nobody knows how many.
+func (p *pricing) decode(blocks float64, room int) float64 {
 	cost := decodeShare * blocks
-	if w.kvBlocks > 0 {
-		cost += max(0, blocks-fullShare*float64(w.kvBlocks))
+	if room > 0 {
+		cost += max(0, blocks-fullShare*float64(room))
 	}
 	return p.blockSize * cost
 }

@@ -71,6 +71,7 @@ func (o Out) String() string {
 // Explain decides as Pick would now, and books nothing.
 func (p *Picker) Explain(req *Request, now time.Time, random func(n int) int, s *Scratch) *Explanation {
 	s.look(p, req, now)
+	s.pricing.learn(p.load)
 	c := s.choose(random)
 	e := &Explanation{
 		Model: s.pricing.Model, Rho: s.pricing.rho, Temperature: s.pricing.temperature, BlockSize: p.blockSize,

@@ -28,14 +28,14 @@ type Scratch struct {
 	required       bool // only a pair would do, and this worker does both
 
 	best, bestDecode int // blocks that need not be computed, on workers that prefill, and on decode workers
-	// Of the last look at their load.
-	busy, computing int // candidates that compute prompts, and how many have some to compute
+	computing        int // candidates that compute prompts
 }
 
 // look finds the candidates of a request, and all about them that does not change
 // before the decision.
 func (s *Scratch) look(p *Picker, req *Request, now time.Time) {
 	s.req, s.pool, s.table = req, p.pool.Load(), p.load
+	p.load.Age(now)
 	s.price(p, req)
 	p.index.Match(req.Chains, &s.match)
 	p.guesses.Merge(now, req.Chains, &s.match)
@@ -65,8 +65,11 @@ func (s *Scratch) price(p *Picker, req *Request) {
 	o := p.options.Load()
 	blocks := (req.Tokens + p.blockSize - 1) / p.blockSize
 	s.pricing = pricing{
-		Options: o, knobs: &o.Dynamo, temperature: o.Dynamo.Temperature,
+		Options: &o.Options, knobs: &o.Dynamo, temperature: o.Dynamo.Temperature,
 		blockSize: float64(p.blockSize), tokens: float64(req.Tokens), blocks: float64(blocks), rho: p.load.Rho(),
+	}
+	if o.Split.Condition == IfFaster {
+		s.pricing.learn(p.load)
 	}
 	if len(o.classes) > 0 && req.Class != "" {
 		if k, ok := o.classes[req.Class]; ok {
@@ -87,6 +90,9 @@ func (s *Scratch) add(i int, m *member, side fleet.Role, depth *index.Depth, sha
 	}
 	if s.req.Avoid != nil && s.avoids(i) {
 		t.penalty = avoided
+	}
+	if s.req.Adapter != "" {
+		t.penalty += s.lacks(m)
 	}
 	s.Candidates = append(s.Candidates, t)
 }
@@ -133,6 +139,22 @@ func (s *Scratch) avoids(i int) bool {
 		}
 	}
 	return false
+}
+
+// lacks is what it costs, in blocks, that a worker does not have the adapter. Of a
+// worker that does not say, it is taken to be so: where nobody says, that makes no
+// difference.
+func (s *Scratch) lacks(m *member) float64 {
+	switch m.load.Adapter(s.req.Adapter) {
+	case load.AdapterLoaded:
+		return 0
+	case load.AdapterWaiting:
+		return adapterWaits
+	case load.AdapterFull:
+		return adapterFull
+	case load.AdapterUnknown, load.AdapterAbsent:
+	}
+	return adapterAbsent
 }
 
 // never says whether the decode workers compute their prompts themselves.

@@ -21,8 +21,12 @@ type Options struct {
 	// The same as shares: of the tokens that a worker computes in one step, and of
 	// the KV blocks that it has. They bind only workers of which that is known.
 	MaxPrefillShare, MaxBlocksShare float64
+}
 
-	classes map[string]*DynamoKnobs // all knobs of each class
+// inUse are options with all knobs of each class.
+type inUse struct {
+	Options
+	classes map[string]*DynamoKnobs
 }
 
 // Model is a way to put a price on a worker.
@@ -147,21 +151,15 @@ type TransferOptions struct {
 }
 
 // DefaultOptions price by congestion, split while a prefill worker is ready, and
-// have no bounds. The speeds are those of common interconnects.
+// have no bounds.
 func DefaultOptions() Options {
-	return Options{
-		Dynamo: DefaultDynamoKnobs(),
-		Split:  SplitOptions{ShortTokens: 2048, ShortRatio: 0.7},
-		Transfer: TransferOptions{BytesPerSecond: [fleet.NumDistances]float64{
-			fleet.SameHost: 100e9, fleet.SameFabric: 100e9, fleet.SameRack: 25e9, fleet.SameZone: 12.5e9, fleet.Elsewhere: 2.5e9,
-		}},
-	}
+	return Options{Dynamo: DefaultDynamoKnobs(), Split: SplitOptions{ShortTokens: 2048, ShortRatio: 0.7}}
 }
 
 // SetOptions takes other options into use, for decisions from now on.
 func (p *Picker) SetOptions(o Options) {
 	o.Dynamo.settle()
-	o.classes = make(map[string]*DynamoKnobs, len(o.Classes))
+	used := inUse{o, make(map[string]*DynamoKnobs, len(o.Classes))}
 	for name, class := range o.Classes {
 		k := o.Dynamo
 		for _, v := range []struct{ to, from *float64 }{
@@ -172,9 +170,9 @@ func (p *Picker) SetOptions(o Options) {
 			}
 		}
 		k.settle()
-		o.classes[name] = &k
+		used.classes[name] = &k
 	}
-	p.options.Store(&o)
+	p.options.Store(&used)
 }
 
 // settle makes a credit of 0 mean what it says, on all tiers.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/load"
 )
 
 // pairing is a prefill and a decode worker that go together, by position in the
@@ -148,13 +149,28 @@ func (s *Scratch) transfer(prefill int, way fleet.Distance) float64 {
 // end of the prompt, and what of the rest does not fit into the time in which the
 // prompt is computed.
 func (t *TransferOptions) seconds(p *pricing, compute float64, way fleet.Distance) float64 {
-	speed := t.BytesPerSecond[way]
-	if speed == 0 {
-		return t.SerialSeconds
+	serial, stream := t.SerialSeconds, p.perToken*p.tokens
+	if serial == 0 {
+		serial = p.serial
 	}
-	left := t.BytesPerToken*p.tokens/speed - compute*p.secondsPerToken(0)
-	return t.SerialSeconds + t.BytesPerPrompt/speed + max(0, left)
+	if speed := t.BytesPerSecond[way]; speed > 0 && (t.BytesPerToken > 0 || t.BytesPerPrompt > 0) {
+		// What is learned has both in it, over all distances.
+		serial = t.SerialSeconds + t.BytesPerPrompt/speed
+		stream = max(0, t.BytesPerToken*p.tokens/speed-compute*p.secondsPerToken(0))
+	}
+	return serial + stream
 }
+
+// learn takes what the first outputs of earlier pairs taught about transfers, once
+// there have been some.
+func (p *pricing) learn(t *load.Table) {
+	if serial, perToken, samples := t.TransferEstimate(); samples >= minTransfers {
+		p.serial, p.perToken = serial, perToken
+	}
+}
+
+// minTransfers is how many pairs teach what a transfer takes.
+const minTransfers = 16
 
 // guessedSecondsPerToken stands for the time that a prompt token takes until that is
 // learned: a large model on a large accelerator (engines.md 5).

@@ -13,6 +13,11 @@ func at(w fleet.Worker, l fleet.Location) fleet.Worker {
 	return w
 }
 
+// someSpeeds are those of a cluster, in bytes per second.
+var someSpeeds = [fleet.NumDistances]float64{
+	fleet.SameHost: 100e9, fleet.SameFabric: 100e9, fleet.SameRack: 25e9, fleet.SameZone: 12.5e9, fleet.Elsewhere: 2.5e9,
+}
+
 // All else being equal a pair is as near as can be.
 func TestNearestPair(t *testing.T) {
 	far := fleet.Location{Zone: "z2", Rack: "r9", Host: "h9", Fabric: "f9"}
@@ -91,7 +96,7 @@ func TestTransferCost(t *testing.T) {
 					at(worker(3, fleet.Decode), fleet.Location{Host: "a"}))
 				o := pick.DefaultOptions()
 				o.Model = m
-				o.Transfer.BytesPerPrompt = tc.bytes
+				o.Transfer.BytesPerPrompt, o.Transfer.BytesPerSecond = tc.bytes, someSpeeds
 				r.picker.SetOptions(o)
 				r.hold(t, 2, contents, index.Depth{Device: 500})
 				if d := r.mustPick(t, pick.Request{Tokens: 16_000, Chains: chains}); d.Prefill.ID != tc.want {
@@ -112,7 +117,7 @@ func TestOrders(t *testing.T) {
 		r := newRig(t, 0, at(worker(1, fleet.Prefill), fleet.Location{Host: "a"}),
 			at(worker(2, fleet.Decode), fleet.Location{Host: "a"}), at(worker(3, fleet.Decode), fleet.Location{Host: "b"}))
 		o := pick.DefaultOptions()
-		o.Split.Order, o.Transfer.BytesPerPrompt = tc.order, 1e9
+		o.Split.Order, o.Transfer.BytesPerPrompt, o.Transfer.BytesPerSecond = tc.order, 1e9, someSpeeds
 		r.picker.SetOptions(o)
 		r.busy(2, 0, 10) // some load, far less than the transfer
 		if d := r.mustPick(t, pick.Request{Tokens: 160}); d.Decode.ID != tc.want {

@@ -68,6 +68,11 @@ func (m Mode) String() string {
 type Request struct {
 	Tokens int           // prompt length in tokens, estimated when not known exactly
 	Chains []block.Chain // prefix chains of its full blocks; empty when the ids are not known
+	// Text are chains of runs of the prompt's text, when its token ids are not known:
+	// for what is remembered of texts, never for the index. Empty when Chains is not.
+	Text            []block.Chain
+	TextBlockTokens int // tokens that a run of Text is taken for
+
 	Subset Subset
 	// PromptLess is a request with nothing to prefill: the least occupied worker
 	// that decodes gets it.
@@ -115,7 +120,7 @@ type Picker struct {
 	guesses   *index.Speculation
 	load      *load.Table
 	blockSize int
-	options   atomic.Pointer[Options]
+	options   atomic.Pointer[inUse]
 	mu        sync.Mutex // orders changes of the pool
 	pool      atomic.Pointer[pool]
 }
@@ -135,7 +140,8 @@ const optimistic = 2
 
 // Pick chooses the workers for a request and books its load on them, in one step:
 // no other decision comes between. random(n) returns a number in [0, n). The caller
-// must release the decision's reservation.
+// must release the decision's reservation. With an error, the decision has Best and
+// Total only.
 func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Scratch) (Decision, error) {
 	s.look(p, req, now)
 	c := choice{}
@@ -152,16 +158,17 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		}
 		p.load.Unlock()
 	}
-	p.load.Arrived(now, s.busy, s.computing)
+	p.load.Arrived(now, s.computing)
 	if c.err != nil {
 		p.load.Unlock()
-		return Decision{}, c.err
+		return Decision{Best: max(s.best, s.bestDecode), Total: len(req.Chains)}, c.err
 	}
 	prefill, decode := s.member(c.prefill), s.member(c.decode)
 	matched := s.matched(prefill)
 	booking := load.Booking{
 		At:            now,
 		PrefillTokens: max(0, req.Tokens-matched*p.blockSize),
+		Prompt:        req.Tokens,
 		Blocks:        s.blocks(),
 		PrefillKey:    s.worker(c.prefill).Key,
 		Prefill:       prefill.load,

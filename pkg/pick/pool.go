@@ -25,6 +25,15 @@ type member struct {
 	kvBlocks, stepTokens int // what it has room for, and computes in one step; 0: not known
 }
 
+// room is how many KV blocks a worker has, as it announced or as its metrics say; 0
+// is not known.
+func (m *member) room(f *load.Figures) int {
+	if m.kvBlocks > 0 {
+		return m.kvBlocks
+	}
+	return f.KVBlocks
+}
+
 // SetFleet replaces the pool. Guesses about workers that left are forgotten, and
 // so is their load when their last request ends. What they hold stays in the
 // index: a worker that only blinked still has its cache, and would never tell of

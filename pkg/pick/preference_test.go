@@ -1,12 +1,16 @@
 package pick_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
+	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
 )
 
@@ -151,5 +155,60 @@ func TestSharedStore(t *testing.T) {
 				t.Errorf("worker %d, matched %d; 3 has some of it nearer", d.Decode.ID, d.Matched)
 			}
 		})
+	}
+}
+
+// Requests for an adapter go where it is loaded, unless much waits there; a worker
+// that would have to drop another one comes last.
+func TestAdapters(t *testing.T) {
+	for _, m := range []pick.Model{pick.Congestion, pick.Dynamo} {
+		r := newRig(t, 0, workers(1, 4, fleet.Aggregated)...)
+		o := pick.DefaultOptions()
+		o.Model = m
+		r.picker.SetOptions(o)
+		engines := load.NewEngines()
+		engines.Feed(r.load)
+		engines.Retain(r.picker.Fleet())
+		say := func(id uint64, loaded, waiting []string) {
+			engines.Scraped(fleet.Key{ID: id}, load.Scraped{At: start, Adapters: loaded, WaitingAdapters: waiting, MaxAdapters: 2})
+		}
+		say(1, []string{"x", "y"}, nil)
+		say(2, []string{"a"}, nil)
+		say(3, []string{}, []string{"a"})
+		req := pick.Request{Tokens: 160, Adapter: "a"}
+		var order []uint64
+		for len(order) < 4 {
+			d := r.mustPick(t, req)
+			order = append(order, d.Decode.ID)
+			d.Reservation.Release()
+			r.busy(d.Decode.ID, 100_000, 0)
+		}
+		if want := []uint64{2, 3, 4, 1}; !slices.Equal(order, want) { // 4 says nothing
+			t.Errorf("%v: taken in the order %v, want %v", m, order, want)
+		}
+	}
+}
+
+// A worker that says itself that it is full is over the bound, whatever is booked.
+func TestBoundByTheEnginesWord(t *testing.T) {
+	r := newRig(t, 0, workers(1, 2, fleet.Aggregated)...)
+	o := pick.DefaultOptions()
+	o.MaxBlocksShare = 0.9
+	r.picker.SetOptions(o)
+	engines := load.NewEngines()
+	engines.Feed(r.load)
+	engines.Retain(r.picker.Fleet())
+	engines.Scraped(fleet.Key{ID: 1}, load.Scraped{At: start, KVUse: 0.95, KVBlocks: 1000, Waiting: -1, Running: -1})
+	r.busy(2, 5000, 100)
+	if d := r.mustPick(t, pick.Request{Tokens: 160}); d.Decode.ID != 2 {
+		t.Error("a full worker was taken")
+	}
+	engines.Scraped(fleet.Key{ID: 2}, load.Scraped{At: start, KVUse: 0.5, KVBlocks: 100, Waiting: -1, Running: -1})
+	if _, err := r.pick(pick.Request{Tokens: 160}); !errors.Is(err, pick.ErrBusy) {
+		t.Errorf("worker 2 has 100 of its 100 blocks booked: %v, want %v", err, pick.ErrBusy)
+	}
+	// What was said long ago stops nothing.
+	if _, err := r.picker.Pick(&pick.Request{Tokens: 160}, start.Add(time.Minute), r.random, &r.scratch); err != nil {
+		t.Errorf("a minute later: %v", err)
 	}
 }

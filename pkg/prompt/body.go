@@ -54,8 +54,10 @@ type Body struct {
 	nameStart  int // of the model's name, between its quotes
 	nameEnd    int
 
-	given    []uint32 // nvext.token_data
-	text     []byte   // room to decode strings in
+	ahead    [numAhead]frame // fields that say how the prompt begins
+	mediaAt  int             // where the first message with media begins; 0: there is none
+	given    []uint32        // nvext.token_data
+	text     []byte          // room to decode strings in
 	strings  []jsonscan.Span
 	decoded  []byte // long strings that have escapes, if Decode
 	interned [2]string

@@ -134,7 +134,7 @@ func (r *reader) tokenData(depth int) *jsonscan.Error {
 // notes where it lies.
 func (r *reader) prompt(read func() *jsonscan.Error) *jsonscan.Error {
 	b := r.body
-	b.Form, b.Lists, b.Exact, b.Tokens, r.media = NoPrompt, 0, false, b.Tokens[:0], false
+	b.Form, b.Lists, b.Exact, b.Tokens, r.media, b.mediaAt = NoPrompt, 0, false, b.Tokens[:0], false, 0
 	b.Start = r.Pos
 	err := read()
 	b.End = r.Pos

@@ -37,7 +37,7 @@ func (r *reader) messages(f field) *jsonscan.Error {
 // message reads one message, the depth-th container. Its keys are features; of its
 // content only matters whether it is all text.
 func (r *reader) message(depth int) *jsonscan.Error {
-	media := false
+	media, start := false, r.Pos
 	empty, err := r.Enter(depth-1, '}')
 	for more := !empty; more && err == nil; {
 		name, keyErr := r.Key()
@@ -60,7 +60,9 @@ func (r *reader) message(depth int) *jsonscan.Error {
 			more, err = r.Next('}')
 		}
 	}
-	r.media = r.media || media
+	if media && !r.media {
+		r.media, r.body.mediaAt = true, start
+	}
 	return err
 }
 

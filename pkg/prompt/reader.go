@@ -127,10 +127,15 @@ func (r *reader) object(depth int, known func([]byte) field) *jsonscan.Error {
 		}
 		r.Peek()
 		if f := known(r.decode(name)); f == unknown || r.Pos == len(r.Data) {
+			ahead := numAhead
 			if depth == 1 {
-				r.body.Features |= topFeature(r.decode(name))
+				key := r.decode(name)
+				r.body.Features |= topFeature(key)
+				ahead = aheadOf(key)
 			}
-			err = r.Skip(depth)
+			if err = r.Skip(depth); ahead < numAhead {
+				r.body.ahead[ahead] = frame{name.Start, r.Pos}
+			}
 		} else {
 			err = r.value(f)
 		}

@@ -1,0 +1,187 @@
+package index
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/warmpath/warmpath/pkg/block"
+)
+
+// trie holds prompts as paths of runs: blocks in a row that the same decisions
+// led to. Since a chain stands for the whole prompt up to it, a run is found by its
+// first chain, and where two prompts part, a search in one run tells. A prompt
+// takes a step per run, not per block.
+//
+// The part of a prompt that a worker holds, as events say, has runs without marks:
+// they are there for those that follow.
+type trie struct {
+	runs    map[block.Chain]*guessedRun // by first chain
+	workers []*guessedWorker            // by slot; nil: nothing is known
+	sweep   int                         // whose turn it is to be swept
+
+	bytes   int64
+	marks   int
+	blocks  int // marked
+	evicted uint64
+
+	path []*guessedRun // of the prompt that is recorded: the runs to be marked
+}
+
+// guessedRun is blocks in a row that the same decisions led to. It goes when nobody
+// is remembered to hold it and nothing follows it.
+type guessedRun struct {
+	chains []block.Chain // at least one
+	parent *guessedRun   // what comes before; nil at the start of a prompt
+	kids   int           // runs that follow
+	marks  []guess       // who is to hold it, by slot
+}
+
+// guess says that a worker is to hold a run.
+type guess struct {
+	slot  Slot
+	until time.Duration
+	turn  *turn
+}
+
+// Bytes of what a trie is made of: a chain; a run and its place in the map; a mark
+// and its turn, with the room that slices grow by.
+const (
+	chainBytes      = 8
+	guessedRunBytes = 112
+	guessBytes      = 64
+)
+
+// promptBytes is the least that a prompt of n blocks takes.
+func promptBytes(n int) int64 { return int64(n)*chainBytes + guessedRunBytes + guessBytes }
+
+// agree returns how many chains two prompts share. A chain stands for all before
+// it, so they agree up to some point and never after it.
+func agree(a, b []block.Chain) int {
+	n := min(len(a), len(b))
+	if n > 0 && a[n-1] == b[n-1] {
+		return n
+	}
+	return sort.Search(n, func(i int) bool { return a[i] != b[i] })
+}
+
+// walk makes the path of a prompt whose first from blocks need no marks. Runs are
+// split so that each is on one side of from, and all in the prompt or not at all.
+// It leaves the runs to be marked for w in t.path.
+func (t *trie) walk(w *guessedWorker, chains []block.Chain, from int) {
+	t.path = t.path[:0]
+	var last *guessedRun
+	for at := 0; at < len(chains); {
+		end := len(chains)
+		if at < from {
+			end = from
+		}
+		run := t.runs[chains[at]]
+		switch {
+		case run != nil:
+			end = at + agree(run.chains, chains[at:end])
+			if end-at < len(run.chains) {
+				run = t.split(run, end-at)
+			}
+		case t.extend(last, w, chains[at:end]):
+			return
+		default:
+			run = t.add(last, chains[at:end])
+		}
+		if at >= from {
+			t.path = append(t.path, run)
+		}
+		last, at = run, end
+	}
+}
+
+// add makes a run that follows another, or begins a prompt.
+func (t *trie) add(parent *guessedRun, chains []block.Chain) *guessedRun {
+	run := &guessedRun{chains: slices.Clone(chains), parent: parent}
+	if parent != nil {
+		parent.kids++
+	}
+	t.runs[chains[0]] = run
+	t.bytes += guessedRunBytes + int64(cap(run.chains))*chainBytes
+	return run
+}
+
+// extend makes the last run of a path longer, when it is only w's and is about to
+// be marked as what follows it: a conversation that grows, turn by turn, is one run.
+func (t *trie) extend(run *guessedRun, w *guessedWorker, chains []block.Chain) bool {
+	if run == nil || run.kids > 0 || len(run.marks) != 1 || run.marks[0].turn.of != w || len(t.path) == 0 {
+		return false
+	}
+	before := cap(run.chains)
+	run.chains = append(run.chains, chains...)
+	w.chains += len(chains)
+	t.blocks += len(chains)
+	t.bytes += int64(cap(run.chains)-before) * chainBytes
+	return true
+}
+
+// split cuts a run in two and returns the first, of n blocks. The old one becomes
+// the second, so that runs that follow it need not be told.
+func (t *trie) split(run *guessedRun, n int) *guessedRun {
+	head := &guessedRun{chains: slices.Clone(run.chains[:n]), parent: run.parent, kids: 1, marks: make([]guess, len(run.marks))}
+	t.bytes -= int64(cap(run.chains)) * chainBytes
+	run.chains = slices.Clone(run.chains[n:]) // else the head's memory would stay
+	run.parent = head
+	t.bytes += int64(cap(run.chains)+cap(head.chains))*chainBytes + guessedRunBytes
+	t.runs[head.chains[0]], t.runs[run.chains[0]] = head, run
+	for i, m := range run.marks {
+		// After the other in the order of expiry: the head goes last.
+		head.marks[i] = guess{m.slot, m.until, t.newTurn(head, m.turn.of, m.turn.next)}
+	}
+	t.bytes += int64(len(run.marks)) * guessBytes
+	t.marks += len(run.marks)
+	return head
+}
+
+// mark says that a worker is to hold a run until then.
+func (t *trie) mark(run *guessedRun, w *guessedWorker, until time.Duration) {
+	i, found := run.find(w.slot)
+	if found {
+		m := &run.marks[i]
+		m.until = until
+		e := m.turn
+		e.unlink()
+		if e.of != w { // which was being forgotten
+			e.of.chains -= len(run.chains)
+			w.chains += len(run.chains)
+			e.of = w
+		}
+		e.link(&w.order)
+		return
+	}
+	w.chains += len(run.chains)
+	t.blocks += len(run.chains)
+	t.bytes += guessBytes
+	t.marks++
+	run.marks = slices.Insert(run.marks, i, guess{w.slot, until, t.newTurn(run, w, &w.order)})
+}
+
+// find returns the place of a worker's mark.
+func (r *guessedRun) find(s Slot) (int, bool) {
+	return slices.BinarySearchFunc(r.marks, s, func(m guess, s Slot) int { return int(m.slot) - int(s) })
+}
+
+// drop takes out the mark at a turn, and the runs that nobody needs any more.
+func (t *trie) drop(e *turn) {
+	run := e.run
+	e.unlink()
+	e.of.chains -= len(run.chains)
+	if i, found := run.find(e.of.slot); found {
+		run.marks = slices.Delete(run.marks, i, i+1)
+	}
+	t.bytes -= guessBytes
+	t.blocks -= len(run.chains)
+	t.marks--
+	for run != nil && len(run.marks) == 0 && run.kids == 0 {
+		delete(t.runs, run.chains[0])
+		t.bytes -= guessedRunBytes + int64(cap(run.chains))*chainBytes
+		if run = run.parent; run != nil {
+			run.kids--
+		}
+	}
+}

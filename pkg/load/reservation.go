@@ -1,0 +1,178 @@
+package load
+
+import (
+	"time"
+
+	"github.com/warmpath/warmpath/pkg/block"
+	"github.com/warmpath/warmpath/pkg/fleet"
+)
+
+// Booking is what one decision places on its workers. Prefill and Decode are the
+// same worker for an aggregated decision.
+type Booking struct {
+	At            time.Time
+	PrefillTokens int           // on Prefill, until PrefillDone
+	Prompt        int           // all tokens of the prompt, which a pair transfers; 0: not known
+	Blocks        int           // on Decode, until Release: all KV blocks of the prompt
+	Chains        []block.Chain // of the full ones, to count those once that requests share; none: nothing is shared
+
+	PrefillKey, DecodeKey fleet.Key
+	Prefill, Decode       *Worker
+}
+
+// Reservation is a booking under way. It must be released. All methods may be called
+// at once, and more than once.
+type Reservation struct {
+	table           *Table
+	prefill, decode *Worker
+	last            *run // of the blocks that may be shared, nil when there are none
+	tokens          int  // on prefill
+	alone           int  // blocks on decode that nobody shares: those of the output, too
+
+	at     time.Time // of the decision, zero when there is nothing to learn
+	queued int       // tokens on prefill that came before
+	prompt int
+	output int // blocks of the output
+
+	name  string // the id that workers know, empty when it does not matter (any more)
+	state state
+}
+
+type state uint8
+
+const (
+	prefilling state = iota
+	decoding
+	released
+)
+
+// Reserve books a decision, and keeps nothing of it. The caller holds the lock.
+func (t *Table) Reserve(b Booking) *Reservation {
+	t.rho.advance(b.At)
+	p, d := b.Prefill, b.Decode
+	r := &Reservation{
+		table: t, prefill: p, decode: d, tokens: b.PrefillTokens, alone: b.Blocks - len(b.Chains),
+		at: b.At, queued: int(p.prefill.Load()), prompt: b.Prompt,
+	}
+	fresh, left := 0, len(b.Chains)
+	if !d.forgotten {
+		r.last, fresh, left = t.prefixes.add(b.Chains, d.row)
+	}
+	r.alone += left
+	p.own.prefill += int64(b.PrefillTokens)
+	p.holds++
+	p.putPrefill()
+	p.version.Add(1)
+	d.own.blocks += int64(fresh + r.alone)
+	d.own.requests++
+	d.holds++
+	d.putBlocks()
+	d.putRequests()
+	if d != p {
+		d.version.Add(1)
+	}
+	return r
+}
+
+// PrefillDone takes the prompt off the prefill worker: the first output was seen.
+// Only the first call has an effect, and none after Release.
+func (r *Reservation) PrefillDone(now time.Time) {
+	t := r.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.state == released {
+		return
+	}
+	t.rho.advance(now)
+	t.learn(r, now)
+	r.prefillDone()
+}
+
+func (r *Reservation) prefillDone() {
+	if r.state != prefilling {
+		return
+	}
+	r.state = decoding
+	r.unname()
+	r.prefill.own.prefill -= int64(r.tokens)
+	r.prefill.putPrefill()
+	r.table.unhold(r.prefill)
+}
+
+// Output says how many KV blocks the output uses so far. It only grows, and has no
+// effect after Release.
+func (r *Reservation) Output(blocks int) {
+	t := r.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	more := blocks - r.output
+	if r.state == released || more <= 0 {
+		return
+	}
+	r.output = blocks
+	r.alone += more
+	r.decode.own.blocks += int64(more)
+	r.decode.putBlocks()
+	r.decode.version.Add(1)
+}
+
+// Release takes the whole booking off. Only the first call has an effect.
+func (r *Reservation) Release() {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	r.release()
+}
+
+func (r *Reservation) release() {
+	t := r.table
+	if r.state == released {
+		return
+	}
+	r.prefillDone()
+	r.state = released
+	d, freed := r.decode, r.alone
+	if r.last != nil {
+		freed += t.prefixes.remove(r.last, d.row)
+		r.last = nil
+	}
+	d.own.blocks -= int64(freed)
+	d.own.requests--
+	d.putBlocks()
+	d.putRequests()
+	t.unhold(d)
+}
+
+// Name says by which id the workers know the request, so that what they say of it
+// counts: a worker's word that the prompt is computed takes it off as PrefillDone
+// does. The word may have come before.
+func (r *Reservation) Name(id string) {
+	t := r.table
+	t.mu.Lock()
+	if r.state != prefilling || id == "" || len(id) > maxRequestID {
+		t.mu.Unlock()
+		return
+	}
+	r.unname()
+	r.name = id
+	t.named[id] = r
+	feeders := t.feeders
+	t.mu.Unlock()
+	for _, e := range feeders {
+		if e.prefilled(r.prefill.key, id) || e.prefilled(r.decode.key, id) {
+			t.mu.Lock()
+			r.prefillDone()
+			t.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (r *Reservation) unname() {
+	if r.name == "" {
+		return
+	}
+	if r.table.named[r.name] == r {
+		delete(r.table.named, r.name)
+	}
+	r.name = ""
+}
