@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -62,7 +63,7 @@ func (r *rig) exchange(t *testing.T, m *request, body string, responseHeaders *r
 	}
 	mem := newMemory(t.Context(), in...)
 	if err := r.server.Process(mem); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	var e exchange
 	for _, m := range mem.all() {
@@ -388,4 +389,38 @@ func TestRewriteWhereTheGatewayKeepsBodies(t *testing.T) {
 	if len(removed(all[2])) > 0 {
 		t.Errorf("not sent: %v removed", removed(all[2]))
 	}
+}
+
+// TestRulesChangeUnderTraffic: every request is of one rule or the other, and both
+// halves of it agree.
+func TestRulesChangeUnderTraffic(t *testing.T) {
+	r := newRig(t, splitPool())
+	one, two := rulesOf(t, "m", "one"), rulesOf(t, "m", "two")
+	r.server.UseRewrites(one)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				r.server.UseRewrites([]*rewrite.Rules{one, two}[i%2])
+			}
+		}
+	}()
+	var streams sync.WaitGroup
+	for range 4 {
+		streams.Go(func() {
+			for range 50 {
+				e := r.exchange(t, headersMsg("POST", completions, false), `{"model":"m","prompt":"x"}`, answerHeaders("content-type", "application/json"), `{"model":"`, `x"}`, "")
+				if sent := e.sent; sent != `{"model":"one","prompt":"x"}` && sent != `{"model":"two","prompt":"x"}` || e.answer != `{"model":"m"}` {
+					t.Errorf("sent %s, answered %s", sent, e.answer)
+				}
+			}
+		})
+	}
+	streams.Wait()
+	close(stop)
+	<-stopped
 }
