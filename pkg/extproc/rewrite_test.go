@@ -424,3 +424,28 @@ func TestRulesChangeUnderTraffic(t *testing.T) {
 	close(stop)
 	<-stopped
 }
+
+// BenchmarkProcessRewritten is a request whose model is replaced, and its response of
+// four events, beside the same request left as it is.
+func BenchmarkProcessRewritten(b *testing.B) {
+	for _, kib := range []int{1, 128} {
+		for _, rule := range []string{"other", "m"} {
+			b.Run(fmt.Sprintf("%dKiB/rule for %s", kib, rule), func(b *testing.B) {
+				r := newRig(b, splitPool(), withRules(b, rule, "target"))
+				body := bodyOfSize(kib << 10)
+				in := []*request{duplexModes.first(headersMsg("POST", completions, false)), bodyMsg(body, true), answerHeadersMsg("200", false)}
+				for range 4 {
+					in = append(in, answerBodyMsg(eventStream, false))
+				}
+				stream := &replayed{ctx: b.Context(), in: in}
+				b.ReportAllocs()
+				for b.Loop() {
+					stream.at = 0
+					if err := r.server.Process(stream); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
