@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"pgregory.net/rapid"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -448,4 +449,38 @@ func BenchmarkProcessRewritten(b *testing.B) {
 			})
 		}
 	}
+}
+
+// TestBodyPathOfChangedBodies: however a body is cut, what goes on is the whole of it
+// with another name. One server serves all: pooled memory of one request must not
+// show in the next.
+func TestBodyPathOfChangedBodies(t *testing.T) {
+	r := newRig(t, splitPool(), withRules(t, "m", "a longer name", "long-long-long-name", "s"), withTextBlocks)
+	rapid.Check(t, func(t *rapid.T) {
+		model := rapid.SampledFrom([]string{"m", "long-long-long-name", "other"}).Draw(t, "model")
+		want := map[string]string{"m": "a longer name", "long-long-long-name": "s", "other": "other"}[model]
+		before := strings.Repeat("x", rapid.IntRange(0, 2000).Draw(t, "before"))
+		after := rapid.SliceOfN(rapid.Uint32(), 1, 300).Draw(t, "after")
+		body := `{"user":"` + before + `",` + strings.Replace(tokenBody(after, ""), `{"model":"m"`, `"model":"`+model+`"`, 1)
+		cuts := rapid.SliceOf(rapid.Byte()).Draw(t, "cuts")
+		end := rapid.IntRange(0, numEnds-1).Draw(t, "end")
+		m := rapid.SampledFrom(fuzzModes).Draw(t, "modes")
+		stream := newMemory(t.Context(), bodyMessages(m, completions, []byte(body), cuts, end)...)
+		if err := r.server.Process(stream); err != nil {
+			t.Fatal(err)
+		}
+		expected := strings.Replace(body, `"model":"`+model+`"`, `"model":"`+want+`"`, 1)
+		if m.request == modeDuplex {
+			checkBodyReplies(t, stream.all(), m, completions, []byte(expected), end)
+			return
+		}
+		for _, reply := range stream.all() {
+			if c := reply.GetRequestBody().GetResponse(); c != nil {
+				if got := string(c.GetBodyMutation().GetBody()); got != expected && (got != "" || want != model) {
+					t.Fatalf("sent %s, want %s", got, expected)
+				}
+			}
+		}
+	})
+	r.waitIdle(t)
 }
