@@ -12,7 +12,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/kvevent"
 )
 
-// adminHandler serves /metrics, /healthz, /readyz, /debug/index and
+// adminHandler serves /metrics, /healthz, /readyz, /explain, /debug/index and
 // /debug/tokenizer.
 func (a *App) adminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -25,6 +25,7 @@ func (a *App) adminHandler() http.Handler {
 		}
 		writeText(w, http.StatusOK, "ready\n")
 	})
+	mux.HandleFunc("POST /explain", a.explain)
 	mux.HandleFunc("GET /debug/index", a.debugIndex)
 	mux.HandleFunc("GET /debug/tokenizer", a.debugTokenizer)
 	return mux

@@ -117,6 +117,36 @@ func TestReplicaSync(t *testing.T) {
 	}
 }
 
+// TestReplicasOnMetrics: two pickers see each other, and that one has ended.
+func TestReplicasOnMetrics(t *testing.T) {
+	ns := startNATS(t, 0)
+	one, other := startSync(t, ns), startSync(t, ns)
+	for _, r := range []*running{one, other} {
+		r.waitMetric(t, "warmpath_replicas", 1)
+		r.eventually(t, "states are sent and received", func() bool {
+			return r.metric(t, `warmpath_replica_state_messages_total{direction="sent"}`) > 0 &&
+				r.metric(t, `warmpath_replica_state_messages_total{direction="received"}`) > 0
+		})
+	}
+	if age := one.metric(t, "warmpath_replica_state_age_seconds"); age < 0 || age > 30 {
+		t.Errorf("the state is %v s old", age)
+	}
+	other.shutdown(t)
+	one.waitMetric(t, "warmpath_replicas", 0)
+	for series, want := range map[string]float64{
+		"warmpath_replica_state_age_seconds":                        0,
+		"warmpath_replicas_lost_total":                              0,
+		`warmpath_replica_messages_odd_total{kind="bad"}`:           0,
+		`warmpath_replica_messages_odd_total{kind="other_version"}`: 0,
+		`warmpath_replica_messages_odd_total{kind="unknown_field"}`: 0,
+		`warmpath_replica_messages_odd_total{kind="dropped"}`:       0,
+	} {
+		if got := one.metric(t, series); got != want {
+			t.Errorf("%s is %v, want %v", series, got, want)
+		}
+	}
+}
+
 // TestReplicaSyncAtTheEnd: a picker that stops with requests under way leaves none
 // of them on other routers' books.
 func TestReplicaSyncAtTheEnd(t *testing.T) {

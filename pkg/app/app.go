@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/eventplane/embedded"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -34,7 +35,8 @@ type App struct {
 	extproc  *extproc.Server
 	admin    *http.Server
 	load     *load.Table
-	recovery answers // of workers
+	planes   eventplane.Siblings // of all generations
+	recovery answers             // of workers
 	source   source
 	where    string           // source looks for workers
 	cluster  *kube.Watcher    // source, where workers are in a cluster; else nil

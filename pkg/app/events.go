@@ -62,6 +62,7 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 		Loads:       e.engines,
 		LoadsOnly:   !hears(spec),
 		ReplicaSync: spec.EventPlane.ReplicaSync,
+		Siblings:    &a.planes,
 		Recover:     asks,
 		JetStream:   jetStream(&spec.EventPlane.JetStream),
 		WarmUp:      warmUp(&spec.EventPlane.WarmUp),

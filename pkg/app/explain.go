@@ -2,11 +2,17 @@ package app
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
 
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/prompt"
 )
 
 // Explained is the answer of POST /explain: where a request would go now, and why.
@@ -91,6 +97,30 @@ type ExplainedLoad struct {
 type ExplainedCost struct {
 	Congestion float64 `json:"congestion"`
 	Dynamo     float64 `json:"dynamo"`
+}
+
+// explain answers where a request would go now. The body is that of the request, the
+// headers are its headers, and ?path= is its path: /v1/chat/completions when left out.
+func (a *App) explain(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.server.MaxBodyBytes))
+	if err != nil {
+		writeText(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body could not be read, or is larger than server.maxBodyBytes, %d: %v\n", a.server.MaxBodyBytes, err))
+		return
+	}
+	path := cmp.Or(r.URL.Query().Get("path"), prompt.ChatPath)
+	headers := make(map[string]string, len(r.Header))
+	for name, values := range r.Header {
+		headers[strings.ToLower(name)] = values[0]
+	}
+	e, source, err := a.extproc.Explain(r.Context(), path, headers, body)
+	if err != nil {
+		writeText(w, http.StatusBadRequest, err.Error()+"\n")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	_ = out.Encode(explained(e, source)) // the client is gone if this fails
 }
 
 // explained turns an explanation into its report.

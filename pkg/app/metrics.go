@@ -65,6 +65,12 @@ var (
 	descAnnounced    = desc("announcements_total", "Messages that told other routers of requests placed by this picker, by kind.", "kind")
 	descUnannounced  = desc("announcements_dropped_total", "Messages that should have, by the reason why they could not.", "reason")
 
+	descReplicas      = desc("replicas", "Other pickers that are alive and tell what they have under way.")
+	descReplicaAge    = desc("replica_state_age_seconds", "Age of the oldest of the states that they told; 0 while there are no others.")
+	descReplicaStates = desc("replica_state_messages_total", "Messages in which pickers tell each other all that they have under way, by direction: sent, received.", "direction")
+	descOddReplicas   = desc("replica_messages_odd_total", "Messages of other pickers that could not be used, or not wholly.", "kind")
+	descReplicasLost  = desc("replicas_lost_total", "Other pickers that fell silent without a goodbye.")
+
 	descEngineUsed           = desc("engine_kv_used_blocks", "KV blocks in use, by the worker's own count.", "worker_id", "rank")
 	descEngineQueued         = desc("engine_queued_requests", "Requests in the engine's own queue.", "worker_id", "rank")
 	descEngineQueuedTokens   = desc("engine_queued_prefill_tokens", "Prompt tokens in the engine's own queue.", "worker_id", "rank")
@@ -154,6 +160,9 @@ func (e *events) gauges(pool *fleet.Snapshot, gauge emitGauge) {
 		id, rank := labelsOf(k)
 		gauge(descState, 1, id, rank, w.State.String())
 	}
+	peers, oldest := e.plane.Peers()
+	gauge(descReplicas, float64(peers))
+	gauge(descReplicaAge, oldest.Seconds())
 	e.engineGauges(pool, gauge)
 }
 
@@ -193,6 +202,7 @@ func (e *events) counters(counter emitCounter) {
 		e.workerCounters(counter)
 		e.loadCounters(counter)
 		e.announceCounters(counter)
+		e.replicaCounters(counter)
 	}
 }
 
@@ -261,6 +271,17 @@ func (e *events) announceCounters(counter emitCounter) {
 	counter(descUnannounced, s.NotConnected, "not_connected")
 	counter(descUnannounced, s.TooLarge, "too_large")
 	counter(descUnannounced, s.Denied, "denied")
+}
+
+func (e *events) replicaCounters(counter emitCounter) {
+	s := e.plane.ReplicaStats()
+	counter(descReplicaStates, s.Sent, "sent")
+	counter(descReplicaStates, s.Received, "received")
+	counter(descReplicasLost, s.Lost)
+	counter(descOddReplicas, s.BadMessages, "bad")
+	counter(descOddReplicas, s.OtherVersions, "other_version")
+	counter(descOddReplicas, s.UnknownFields, "unknown_field")
+	counter(descOddReplicas, s.Dropped, "dropped")
 }
 
 func labelsOf(k fleet.Key) (id, rank string) {

@@ -288,7 +288,7 @@ func freePort(t *testing.T) int {
 // waitSubscribed waits until NATS knows what the picker listens to.
 func (r *running) waitSubscribed(t *testing.T, s *server.Server) {
 	t.Helper()
-	const peers = 2 // subjects on which other replicas ask
+	const peers = 3 // subjects on which other replicas ask, and tell what they have under way
 	subs := len(dynamo.KVEventSubjects()) + len(dynamo.LoadSubjects()) + peers
 	r.eventually(t, "the picker has subscribed", func() bool {
 		conns, err := s.Connz(nil)

@@ -3,6 +3,7 @@ package eventplane
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
@@ -51,6 +52,9 @@ type announcer struct {
 	places places
 	wake   chan struct{} // holds one: there are words, or the connection is back
 
+	hurried chan struct{} // holds one: somebody waits for our state
+	states  atomic.Uint64 // parts of our state that were published
+
 	mu     sync.Mutex // guards all below
 	words  []word
 	open   int  // announcements that were taken in and are not over
@@ -88,7 +92,8 @@ type Announcement struct {
 	what Placement
 	room *[]block.Chain // what the chains lie in, nil when there are none
 	told [2]string      // subjects of the workers that it is told to be on, empty: none; see sides
-	over bool
+
+	prefilled, over bool
 }
 
 // sides of a placement: a worker that does both is the decode side.
@@ -101,7 +106,9 @@ func newAnnouncer(cfg *Config) *announcer {
 	if !cfg.ReplicaSync {
 		return nil
 	}
-	return &announcer{router: random53(), places: newPlaces(cfg.Known), wake: make(chan struct{}, 1)}
+	a := &announcer{router: random53(), places: newPlaces(cfg.Known), wake: make(chan struct{}, 1), hurried: make(chan struct{}, 1)}
+	cfg.Siblings.join(a.router)
+	return a
 }
 
 // random53 is an id as Dynamo 1.4 draws them (dynamo.md 1.3).

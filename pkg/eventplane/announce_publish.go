@@ -21,13 +21,17 @@ type publisher struct {
 	log  *slog.Logger
 
 	voices map[string]*voice          // by subject
-	open   map[*Announcement]struct{} // told on some worker, and not told to have ended there
-	spare  []word                     // words of the batch before
-	body   []byte
-	load   dynamo.Load
-	id     []byte
-	lora   []byte
-	chains []block.Chain
+	open   map[*Announcement]struct{} // placed, and not told to have ended wherever it was told to be
+	clock  uint64                     // our time as of the last word, in ms: see word
+
+	replica  string     // subject of our state
+	partSize func() int // about how large a part of it may be, in bytes
+	spare    []word     // words of the batch before
+	body     []byte
+	load     dynamo.Load
+	id       []byte
+	lora     []byte
+	chains   []block.Chain
 }
 
 // voice is a publisher in Dynamo's sense: its messages count from 0 on one
@@ -42,6 +46,7 @@ func newPublisher(p *Plane, send func(string, []byte) error) *publisher {
 	return &publisher{
 		from: p.announce, send: send, now: p.cfg.Now, log: p.cfg.Log,
 		voices: map[string]*voice{}, open: map[*Announcement]struct{}{},
+		replica: replicaSubject(p.replicaPrefix(), p.announce.router), partSize: func() int { return peerFrame },
 	}
 }
 
@@ -53,6 +58,7 @@ func (p *publisher) catchUp() {
 	a.words, a.back = p.spare[:0], false
 	a.mu.Unlock()
 	if back {
+		p.beat()
 		p.settle()
 	}
 	for _, w := range words {
@@ -71,7 +77,8 @@ func (p *publisher) settle() {
 	}
 }
 
-// end says what waits, and that all that is still open has ended.
+// end says what waits, that all that is still open has ended, and that nothing
+// more will come.
 func (p *publisher) end() {
 	p.from.mu.Lock()
 	p.from.closed = true
@@ -80,6 +87,7 @@ func (p *publisher) end() {
 	for an := range p.open {
 		p.finish(an)
 	}
+	p.bye()
 }
 
 // say tells one thing. Words of one request come in order.
@@ -109,9 +117,7 @@ func (p *publisher) place(an *Announcement) {
 		an.told[decodeSide] = p.add(an, an.what.Decode, added)
 	}
 	an.freeRoom()
-	if an.told != [2]string{} {
-		p.open[an] = struct{}{}
-	}
+	p.open[an] = struct{}{}
 	if waited > 0 {
 		p.from.mu.Lock()
 		p.from.blocks -= waited
@@ -165,6 +171,7 @@ func (p *publisher) add(an *Announcement, k fleet.Key, added dynamo.Added) strin
 // nothing more to do for the request then; its decode worker was given no prompt
 // to compute.
 func (p *publisher) prefilled(an *Announcement) {
+	an.prefilled = true
 	side := decodeSide
 	if an.what.pair() {
 		side = prefillSide
@@ -218,7 +225,7 @@ func (p *publisher) publish(subject string, an *Announcement, k fleet.Key, kind 
 		p.load.Sequence.LoRA = p.lora
 	}
 	body, err := dynamo.AppendLoad(p.body[:0], dynamo.Envelope{
-		PublisherID: v.id, Sequence: v.next, PublishedAt: uint64(p.now().UnixMilli()),
+		PublisherID: v.id, Sequence: v.next, PublishedAt: p.word(),
 	}, &p.load)
 	p.body = body
 	if err != nil { // of a size, or with an id or adapter, that no message can have

@@ -12,7 +12,7 @@ import (
 // and every other write to the server.
 const announceFlush = 2 * time.Second
 
-// runAnnouncer publishes announcements until ctx ends, over a connection of its
+// runAnnouncer publishes announcements, and the state, until ctx ends, over a connection of its
 // own: a library that waits for a server to take bytes holds the lock of its
 // connection meanwhile, and what is heard must not wait for what is said.
 func (p *Plane) runAnnouncer(ctx context.Context) {
@@ -50,13 +50,25 @@ func (p *Plane) runAnnouncer(ctx context.Context) {
 		p.cfg.Log.Error("other routers are told nothing", "servers", serversOf(p.cfg.URL), "error", withoutURL(err))
 	}
 	pub := newPublisher(p, send)
+	if conn != nil {
+		pub.partSize = func() int { return frameSize(conn.MaxPayload()) }
+	}
 	defer pub.end()
+	beats := newBeats(p)
+	defer beats.stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.announce.wake:
 			pub.catchUp()
+		case <-p.announce.hurried:
+			beats.soon()
+		case <-beats.state.C:
+			pub.state()
+			beats.again()
+		case <-beats.alive.C:
+			pub.beat()
 		}
 	}
 }
@@ -66,6 +78,7 @@ func (a *announcer) connected(*nats.Conn) {
 	a.back = true
 	a.mu.Unlock()
 	a.nudge()
+	a.hurry()
 }
 
 // announceError hears of what the server refuses after it was sent.

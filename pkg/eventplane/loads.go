@@ -20,6 +20,12 @@ type Loads interface {
 	State(fleet.Key, load.Occupancy)
 	Step(fleet.Key, load.Step)
 	Route(k fleet.Key, r load.Routed, now time.Time)
+
+	RouterAlive(router, at uint64, now time.Time) (fresh bool)
+	RouterState(s load.RouterState, now time.Time) (fresh bool)
+	RouterGone(router, at uint64, now time.Time)
+	RoutersSilent(now, listening time.Time) (n int, one uint64)
+	Routers(now time.Time) (n int, oldest time.Duration)
 }
 
 // loadQueueSize bounds the load messages that wait for us. A figure that comes
@@ -99,33 +105,32 @@ func (f *loadFeed) countDropped() {
 // read of one is used before the next is read.
 func (p *Plane) receiveLoad(m *nats.Msg) {
 	now := p.cfg.Now()
-	l, err := p.loads.read(m, p.cfg.Namespace)
+	env, l, err := p.loads.read(m, p.cfg.Namespace)
 	switch {
 	case err != nil:
 		p.sayBadLoad(m, err, now)
 	case l == nil || p.heardMyself(l, m.Subject):
 	default:
-		deliver(p.cfg.Loads, l, now)
+		deliver(p.cfg.Loads, env, l, now)
 	}
 }
 
 // heardMyself says whether a message is one of our own: what it is about is in our
 // own books already. From others it learns where workers are.
 func (p *Plane) heardMyself(l *dynamo.Load, subject string) bool {
-	a := p.announce
-	if a == nil {
-		return false
-	}
-	switch e := &l.Sequence; {
-	case l.Kind == dynamo.LoadMetrics:
-		a.places.heard(fleet.Key{ID: l.Metrics.WorkerID, Rank: l.Metrics.Rank}, subject)
-	case l.Kind == dynamo.LoadForwardPass:
-		a.places.heard(fleet.Key{ID: l.Pass.WorkerID, Rank: l.Pass.Rank}, subject)
-	case e.RouterID == a.router:
+	a, e := p.announce, &l.Sequence
+	if l.Kind == dynamo.LoadSequence && p.cfg.Siblings.have(e.RouterID) {
 		p.loads.mu.Lock()
 		p.loads.stats.Own++
 		p.loads.mu.Unlock()
 		return true
+	}
+	switch {
+	case a == nil:
+	case l.Kind == dynamo.LoadMetrics:
+		a.places.heard(fleet.Key{ID: l.Metrics.WorkerID, Rank: l.Metrics.Rank}, subject)
+	case l.Kind == dynamo.LoadForwardPass:
+		a.places.heard(fleet.Key{ID: l.Pass.WorkerID, Rank: l.Pass.Rank}, subject)
 	case e.RouterID == e.WorkerID:
 		a.places.heard(fleet.Key{ID: e.WorkerID, Rank: e.Rank}, subject)
 	default:
@@ -135,7 +140,7 @@ func (p *Plane) heardMyself(l *dynamo.Load, subject string) bool {
 }
 
 // read reads a message, nil when it is of another namespace.
-func (f *loadFeed) read(m *nats.Msg, namespace string) (*dynamo.Load, error) {
+func (f *loadFeed) read(m *nats.Msg, namespace string) (dynamo.Envelope, *dynamo.Load, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, ok := f.subjects[m.Subject]
@@ -148,18 +153,18 @@ func (f *loadFeed) read(m *nats.Msg, namespace string) (*dynamo.Load, error) {
 	}
 	if s.err != nil {
 		f.stats.BadMessages++
-		return nil, s.err
+		return dynamo.Envelope{}, nil, s.err
 	}
 	if !s.ours {
 		f.stats.OtherSpace++
-		return nil, nil //nolint:nilnil // neither a message for us nor an error
+		return dynamo.Envelope{}, nil, nil
 	}
-	_, l, err := f.decoder.Decode(m.Data)
+	env, l, err := f.decoder.Decode(m.Data)
 	if err == nil && l.Kind.String() != s.topic {
 		f.stats.Misplaced++
-		return nil, fmt.Errorf("message of topic %s on a subject of topic %s", l.Kind, s.topic)
+		return env, nil, fmt.Errorf("message of topic %s on a subject of topic %s", l.Kind, s.topic)
 	}
-	return l, err
+	return env, l, err
 }
 
 // sayBadLoad says at most once a minute that messages cannot be read.
@@ -199,7 +204,7 @@ func (p *Plane) loadsDropped(sub *nats.Subscription, err error) bool {
 }
 
 // deliver hands a message to the sink.
-func deliver(to Loads, l *dynamo.Load, now time.Time) {
+func deliver(to Loads, env dynamo.Envelope, l *dynamo.Load, now time.Time) {
 	switch l.Kind {
 	case dynamo.LoadMetrics:
 		m := &l.Metrics
@@ -213,7 +218,9 @@ func deliver(to Loads, l *dynamo.Load, now time.Time) {
 		})
 	case dynamo.LoadSequence:
 		e := &l.Sequence
-		to.Route(fleet.Key{ID: e.WorkerID, Rank: e.Rank}, routed(e), now)
+		r := routed(e)
+		r.At = env.PublishedAt
+		to.Route(fleet.Key{ID: e.WorkerID, Rank: e.Rank}, r, now)
 	}
 }
 

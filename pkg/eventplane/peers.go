@@ -54,10 +54,13 @@ var (
 	errPeerUnread = errors.New("what another replica sent was not read to its end")
 )
 
-// peerPrefix is what the subjects of the replicas of one pool begin with.
-func peerPrefix(namespace, pool string) string {
-	return "warmpath." + subjectToken(namespace) + "," + subjectToken(pool) + ".peers"
+// replicaPrefix is what the subjects of the replicas of one pool begin with.
+func replicaPrefix(namespace, pool string) string {
+	return "warmpath." + subjectToken(namespace) + "," + subjectToken(pool)
 }
+
+// peerPrefix is what the subjects begin with on which they warm each other up.
+func peerPrefix(namespace, pool string) string { return replicaPrefix(namespace, pool) + ".peers" }
 
 // subjectToken writes any name as one token of a subject, or a part of one, as
 // Dynamo does: %XX for all but letters, digits, "_" and "-" (dynamo.md 1.2).

@@ -51,13 +51,17 @@ type Config struct {
 	WarmUp    WarmUp
 
 	// Loads hears of the load of workers; nil listens to KV events alone. It is
-	// called without a lock, by one goroutine at a time.
+	// called without a lock, by several goroutines.
 	Loads Loads
 	// LoadsOnly leaves KV events alone: nobody wants to know what workers hold. Then
 	// Recover, JetStream and WarmUp have no effect.
 	LoadsOnly bool
 
 	ReplicaSync bool // tell other routers of the requests that are announced (Dynamo's --router-replica-sync)
+
+	// Siblings are the other planes of the process, which share it; nil: there are
+	// none.
+	Siblings *Siblings
 
 	Log *slog.Logger
 	Now func() time.Time // default time.Now
@@ -70,8 +74,10 @@ type Plane struct {
 	queue   chan *nats.Msg // from NATS itself; when it is full, NATS drops messages
 
 	reconnectWait, rereadEvery, askBackoff, streamRetry, handover time.Duration
+	beatEvery, stateEvery                                         time.Duration
 
 	loads    loadFeed
+	replicas replicaFeed
 	lanes    []*lane
 	announce *announcer // nil without replica sync
 
@@ -146,6 +152,9 @@ func New(cfg Config) (*Plane, error) {
 	if cfg.LoadsOnly {
 		cfg.Recover, cfg.JetStream, cfg.WarmUp = nil, nil, WarmUp{}
 	}
+	if cfg.Siblings == nil {
+		cfg.Siblings = &Siblings{}
+	}
 	secrets, err := newSecrets(cfg.Security, cfg.Log)
 	if err != nil && (!cfg.AwaitFiles || secrets == nil) {
 		return nil, fmt.Errorf("eventplane: %w", err)
@@ -153,6 +162,7 @@ func New(cfg Config) (*Plane, error) {
 	p := &Plane{
 		cfg: cfg, secrets: secrets, queue: make(chan *nats.Msg, queueSize), loads: newLoadFeed(), announce: newAnnouncer(&cfg),
 		reconnectWait: reconnectWait, rereadEvery: rereadEvery, askBackoff: askBackoff, streamRetry: streamRetry, handover: handover,
+		beatEvery: beatEvery, stateEvery: stateEvery,
 		refusals: map[string]int{}, stats: Stats{ByComponent: map[string]uint64{}},
 		workers: map[fleet.Key]*cursor{}, asks: make(chan struct{}, 1), barriers: make(chan *barrier), opened: make(chan struct{}),
 		id: rand.Text(), started: cfg.Now(),

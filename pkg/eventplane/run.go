@@ -56,7 +56,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	p.mu.Lock()
 	p.conn = conn
 	p.mu.Unlock()
-	loadQueue := make(chan *nats.Msg, loadQueueSize)
+	loadQueue, replicaQueue := make(chan *nats.Msg, loadQueueSize), make(chan *nats.Msg, replicaQueueSize)
 	var receiving sync.WaitGroup
 	receiving.Go(func() { //nolint:contextcheck // what waits is taken in even after ctx has ended
 		<-p.opened
@@ -67,6 +67,7 @@ func (p *Plane) Run(ctx context.Context) error {
 			p.receiveLoad(m)
 		}
 	})
+	receiving.Go(func() { p.hearReplicas(replicaQueue) })
 	working, stop := context.WithCancel(ctx)
 	var feeding sync.WaitGroup
 	receiving.Go(func() { p.resync(working) })
@@ -80,6 +81,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		<-closed
 		close(p.queue) // a closed connection sends no more; what waits is taken in
 		close(loadQueue)
+		close(replicaQueue)
 		if p.stream != nil {
 			close(p.stream)
 		}
@@ -91,6 +93,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	if p.cfg.Loads != nil {
 		if err := p.subscribeLoads(conn, loadQueue); err != nil {
+			return err
+		}
+		if err := p.subscribeReplicas(conn, replicaQueue); err != nil {
 			return err
 		}
 	}

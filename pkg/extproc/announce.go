@@ -36,13 +36,13 @@ type Placement struct {
 
 // announce tells of a decision, if anybody wants to know. Nothing is placed by a
 // request without a prompt.
-func (s *Server) announce(r *routing, h *head, req *pick.Request, d *pick.Decision, adapter string) Announcement {
+func (s *Server) announce(r *routing, h *head, req *pick.Request, d *pick.Decision) Announcement {
 	if r.Announcer == nil || d.Mode == pick.PromptLess {
 		return nil
 	}
 	p := Placement{
 		RequestID: s.requestID(h),
-		Adapter:   adapter,
+		Adapter:   req.Adapter,
 		Prefill:   d.Prefill.Key, Decode: d.Decode.Key,
 		PrefillTokens: max(0, req.Tokens-d.Matched*r.Layout.Size),
 		Blocks:        d.Total,

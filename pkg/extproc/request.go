@@ -187,22 +187,16 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	w := s.works.Get().(*work)
 	defer s.putWork(w)
 	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
-	adapter, prompted, source := "", false, Unknown
-	if h.kind != prompt.Other && body != nil {
+	prompted, source := h.kind != prompt.Other && body != nil, Unknown
+	if prompted {
 		body, err := st.scan(w, body)
+		if err == nil {
+			err = s.read(ctx, r, h, w, body)
+		}
 		if err != nil {
 			return err
 		}
-		adapter = r.adapter(w.body.Model)
-		w.prompt.start(h.kind, body, &w.body, r.seed(h, adapter, &w.body))
-		h.lent = true // should it panic
-		s.tokenize(ctx, r, w)
-		h.lent = w.prompt.Lent
-		if err := ctx.Err(); err != nil {
-			return err // the client went away meanwhile
-		}
-		w.ask(&w.req)
-		prompted, source = true, w.prompt.Source
+		source = w.prompt.Source
 	}
 	err := st.place(ctx, w)
 	if err != nil && ctx.Err() != nil {
@@ -214,9 +208,24 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	}
 	if err == nil {
 		s.name(r, h, &st.decision)
-		st.announced = s.announce(r, h, &w.req, &st.decision, adapter)
+		st.announced = s.announce(r, h, &w.req, &st.decision)
 	}
 	return err
+}
+
+// read turns the body of a request, which was scanned, into what a decision needs to
+// know of it.
+func (s *Server) read(ctx context.Context, r *routing, h *head, w *work, body []byte) error {
+	w.req.Adapter = r.adapter(w.body.Model)
+	w.prompt.start(h.kind, body, &w.body, r.seed(h, w.req.Adapter, &w.body))
+	h.lent = true // should it panic
+	s.tokenize(ctx, r, w)
+	h.lent = w.prompt.Lent
+	if err := ctx.Err(); err != nil {
+		return err // the client went away meanwhile
+	}
+	w.ask(&w.req)
+	return nil
 }
 
 // ask says in req what is known of the prompt.

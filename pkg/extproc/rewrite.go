@@ -44,11 +44,10 @@ func (h *head) readModel(name, value string) {
 	}
 }
 
-// scan reads the body, and returns it as it goes on: with the model's name that a
-// rule chose, else one that a header asks for, else its own (endpoint-picker.md
-// 1.7). What is known of the body afterwards is that of the changed one.
-func (st *stream) scan(w *work, data []byte) ([]byte, error) {
-	s, r, h := st.srv, st.routing, &st.head
+// choose scans the body and returns the model that takes the place of the one it
+// names, nil when none does: the one that a rule chose, else one that a header asks
+// for (endpoint-picker.md 1.7).
+func (s *Server) choose(r *routing, h *head, w *work, data []byte) (*rewrite.Choice, error) {
 	rules := s.rewrites.Load()
 	byHeader := r.ModelHeader && h.model != ""
 	w.body.Decode = r.DecodeTexts
@@ -57,14 +56,24 @@ func (st *stream) scan(w *work, data []byte) ([]byte, error) {
 		return nil, err
 	}
 	choice, ok := rewrite.Choose(w.body.Model, s.cfg.Random, r.Rewrites, rules)
-	switch {
-	case ok:
-		s.metrics.rewrites.WithLabelValues(choice.Match, choice.Model).Inc()
-	case byHeader:
+	if !ok && byHeader {
 		choice = &rewrite.Choice{Model: h.model, JSON: rewrite.Quote(h.model)}
+	}
+	return choice, nil
+}
+
+// scan reads the body, and returns it as it goes on, with the name of the chosen
+// model. What is known of the body afterwards is that of the changed one.
+func (st *stream) scan(w *work, data []byte) ([]byte, error) {
+	s, h := st.srv, &st.head
+	choice, err := s.choose(st.routing, h, w, data)
+	if choice == nil || err != nil {
+		return data, err
+	}
+	if choice.Match != "" {
+		s.metrics.rewrites.WithLabelValues(choice.Match, choice.Model).Inc()
+	} else { // a name that came with the request is no label
 		s.metrics.rewrites.WithLabelValues(rewrite.All, rewrite.All).Inc()
-	default:
-		return data, nil
 	}
 	if choice.Model == w.body.Model {
 		return data, nil
@@ -75,6 +84,16 @@ func (st *stream) scan(w *work, data []byte) ([]byte, error) {
 	}
 	st.body.replace(func(dst []byte) []byte { return w.body.AppendModel(dst, data, choice.JSON) })
 	return st.body.bytes(), w.body.Scan(h.kind, st.body.bytes())
+}
+
+// scan is the same for a request that is not served.
+func (s *Server) scan(r *routing, h *head, w *work, data []byte) ([]byte, error) {
+	choice, err := s.choose(r, h, w, data)
+	if choice == nil || err != nil || choice.Model == w.body.Model {
+		return data, err
+	}
+	data = w.body.AppendModel(nil, data, choice.JSON)
+	return data, w.body.Scan(h.kind, data)
 }
 
 // nameModel puts into the answer that carries the decision what a changed body

@@ -484,3 +484,21 @@ func TestBodyPathOfChangedBodies(t *testing.T) {
 	})
 	r.waitIdle(t)
 }
+
+// TestExplainOfARewrite: it is about the model that would be asked, and counts nothing.
+func TestExplainOfARewrite(t *testing.T) {
+	ids := count(100, 13)
+	r := newRig(t, splitPool(), withRules(t, "m", "lora"), func(c *Config) { c.Adapters = map[string]bool{"lora": true} })
+	r.hold(t, fleet.Key{ID: 12}, ids, block.NewSeed("lora", ""))
+	body := []byte(tokenBody(ids, ""))
+	e, source, err := r.server.Explain(t.Context(), completions, nil, body)
+	if err != nil || source != FromBody || e.Err != nil || e.Matched != 3 {
+		t.Errorf("%+v, from %v, %v; want 3 blocks", e, source, err)
+	}
+	if string(body) != tokenBody(ids, "") {
+		t.Error("the body was changed")
+	}
+	if got := r.metric(t, "warmpath_model_rewrites_total", "model", "m", "target", "lora"); got != 0 {
+		t.Errorf("counted %v times", got)
+	}
+}

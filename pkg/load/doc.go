@@ -4,5 +4,6 @@
 // A decision reads and books load under one lock, so that requests that arrive
 // together see each other. It keeps no time and starts nothing: whoever holds a
 // Reservation ends it. Start at [Table] for this picker's own requests, and at
-// [Engines] for what others say.
+// [Engines] for what others say, which feeds a table. What decisions see of both
+// together is in [Figures].
 package load

@@ -177,12 +177,17 @@ func (e *Engines) Step(k fleet.Key, s Step) {
 	e.tell(k, stated, at)
 }
 
-// Route takes in what became of a request that another router placed.
+// Route takes in what became of a request that another router placed, or what a
+// worker says of one of ours: see [Reservation.Name].
 func (e *Engines) Route(k fleet.Key, r Routed, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ledger.expire(now, &e.stats)
+	before := e.ledger.placed[k].PrefillTokens
 	e.ledger.take(k, r, now, &e.stats)
+	if e.table != nil {
+		e.table.learnNews(k, &r, int64(e.ledger.placed[k].PrefillTokens)-int64(before), now)
+	}
 	e.tellPlaced(now)
 	if e.table != nil && r.Kind == PrefillDone && r.Router == k.ID {
 		e.table.prefilled(r.Request, k)

@@ -76,7 +76,7 @@ func (e *Engines) tell(k fleet.Key, stated statement, now time.Time) {
 	if w == nil && e.ledger.placed[k] == (Foreign{}) && !e.table.hears(e, k) {
 		return // nothing is known, and nothing was told
 	}
-	e.table.hear(e, k, &word{foreign: e.ledger.placed[k], engine: w, stated: stated}, now)
+	e.table.hear(e, k, &word{foreign: e.ledger.placed[k], prompts: e.ledger.prompts[k], engine: w, stated: stated}, now)
 }
 
 // tellPlaced tells of the workers on which what others placed changed.

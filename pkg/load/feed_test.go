@@ -487,7 +487,7 @@ func TestAging(t *testing.T) {
 		"Age": func(_ *load.Engines, table *load.Table, now time.Time) { table.Age(now) },
 		"Arrived": func(_ *load.Engines, table *load.Table, now time.Time) {
 			table.Lock()
-			table.Arrived(now, 0, 1)
+			table.Arrived(now, 1)
 			table.Unlock()
 		},
 		"a word": func(e *load.Engines, _ *load.Table, now time.Time) { e.Scraped(key(2), load.Scraped{At: now}) },
@@ -519,5 +519,47 @@ func TestAging(t *testing.T) {
 			age(e, table, at(6))
 			waits(0)
 		})
+	}
+}
+
+// TestAgingInTurns: many workers are aged in turns, all of them within a tenth of a
+// second, and all at once when nobody asked for longer than that.
+func TestAgingInTurns(t *testing.T) {
+	const workers = 1000
+	e, table := load.NewEngines(), load.NewTable()
+	e.Feed(table)
+	say := func(now float64) {
+		for i := range uint64(workers) {
+			table.Worker(key(i))
+			e.Scraped(key(i), load.Scraped{At: at(now), Waiting: 1})
+		}
+	}
+	waiting := func() (n int) {
+		for _, f := range figures(table) {
+			n += f.Waiting
+		}
+		return n
+	}
+	say(0)
+	table.Age(at(4.99))
+	last := waiting()
+	if last != workers {
+		t.Fatalf("%d requests wait, want all", last)
+	}
+	for ms := 5000.0; ms < 5110; ms++ {
+		table.Age(at(ms / 1000))
+		now := waiting()
+		if aged := last - now; aged > workers/8 {
+			t.Errorf("%d workers aged at once, want a few", aged)
+		}
+		last = now
+	}
+	if last != 0 {
+		t.Errorf("%d requests still wait", last)
+	}
+	say(10)
+	table.Age(at(15.1))
+	if n := waiting(); n != 0 {
+		t.Errorf("%d requests still wait after a silence", n)
 	}
 }

@@ -37,6 +37,10 @@ type Routed struct {
 	PrefillTokens uint64
 	// Blocks are the KV blocks of the prompt; only of Placed, 0 when not stated.
 	Blocks uint64
+	// At is the router's own time of the word, in Unix milliseconds, 0 when not known:
+	// how late it is heard, and whether a state that the router tells has it in it
+	// already (see [RouterState]).
+	At uint64
 }
 
 const (
@@ -50,10 +54,12 @@ const (
 	maxRemembered = 1 << 16 // words remembered; beyond, the oldest are forgotten
 
 	maxRouters       = 16      // of one request on one worker
-	maxRequestID     = 256     // bytes
 	maxPrefillTokens = 1 << 32 // of one request: no sum of them overflows
 	maxBlocks        = 1 << 32 // the same
 )
+
+// MaxRequestID bounds the id of a request, in bytes: longer ones are ignored.
+const MaxRequestID = 256
 
 // requestKey names a request on a worker.
 type requestKey struct {
@@ -74,7 +80,9 @@ type placement struct {
 	prefills bool // open, and the prompt counts
 	done     bool // the prompt is computed
 	finished bool
-	since    time.Time  // when it became open or remembered
+	at       uint64     // when its router placed it, by the router's time
+	state    uint64     // the latest state of its router that names it, by its time; 0: none
+	since    time.Time  // when it became open or remembered, or was last named in a state
 	sibling  *placement // the same request through another router
 
 	prev, next *placement // in its list
@@ -85,17 +93,21 @@ type ledger struct {
 	byRequest        map[requestKey]*placement
 	open, remembered placements // oldest first
 	placed           map[fleet.Key]Foreign
-	changed          []fleet.Key // of placed, since it was last told; some more than once
-	now              time.Time   // never goes back
+	prompts          map[fleet.Key]int  // of placed, those with tokens that are not known to be computed
+	changed          []fleet.Key        // of placed, since it was last told; some more than once
+	routers          map[uint64]*router // those that tell their state
+	now              time.Time          // never goes back
 }
 
 func newLedger() ledger {
-	return ledger{byRequest: map[requestKey]*placement{}, placed: map[fleet.Key]Foreign{}}
+	return ledger{
+		byRequest: map[requestKey]*placement{}, placed: map[fleet.Key]Foreign{}, prompts: map[fleet.Key]int{}, routers: map[uint64]*router{},
+	}
 }
 
 // take takes in a word about a request.
 func (l *ledger) take(k fleet.Key, r Routed, now time.Time, stats *EngineStats) {
-	if len(r.Request) > maxRequestID {
+	if len(r.Request) > MaxRequestID {
 		stats.LongIDs++
 		return
 	}
@@ -105,8 +117,16 @@ func (l *ledger) take(k fleet.Key, r Routed, now time.Time, stats *EngineStats) 
 		stats.Overflowed++
 		return
 	}
+	told := l.routers[r.Router]
+	if told != nil {
+		told.hear(r.At, l.now)
+	}
 	switch r.Kind {
 	case Placed:
+		if told.covers(r.At) && (p == nil || !p.open && !p.finished) {
+			stats.LateAdds++ // it has ended, or the state would name it
+			return
+		}
 		l.place(p, k, r, stats)
 	case PrefillDone:
 		if p == nil {
@@ -147,13 +167,16 @@ func (l *ledger) place(p *placement, k fleet.Key, r Routed, stats *EngineStats) 
 	for s := l.byRequest[p.key]; s != nil; s = s.sibling {
 		p.done = p.done || s.router == k.ID && s.done
 	}
-	p.tokens, p.blocks = min(r.PrefillTokens, maxPrefillTokens), min(r.Blocks, maxBlocks)
+	p.tokens, p.blocks, p.at = min(r.PrefillTokens, maxPrefillTokens), min(r.Blocks, maxBlocks), r.At
 	p.open, p.prefills, p.since = true, !p.done, l.now
 	f := l.placed[k]
 	f.Requests++
 	f.Blocks += p.blocks
 	if p.prefills {
 		f.PrefillTokens += p.tokens
+		if p.tokens > 0 {
+			l.prompts[k]++
+		}
 	}
 	l.placed[k] = f
 	l.touch(k)
@@ -189,6 +212,11 @@ func (l *ledger) takePrefill(p *placement) {
 	p.prefills = false
 	f := l.placed[p.key.worker]
 	f.PrefillTokens -= p.tokens
+	if p.tokens > 0 {
+		if l.prompts[p.key.worker]--; l.prompts[p.key.worker] == 0 {
+			delete(l.prompts, p.key.worker)
+		}
+	}
 	l.placed[p.key.worker] = f
 	l.touch(p.key.worker)
 }

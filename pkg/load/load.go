@@ -27,13 +27,16 @@ type Figures struct {
 	Waiting  int     // requests in its own queue
 }
 
-// Worker is the load of one worker. Figures, Version, Row and Adapter may be read
+// Worker is the load of one worker. Figures, Ahead, Version, Row and Adapter may be read
 // at any time, all else belongs to the table.
 type Worker struct {
 	prefill  atomic.Int64
 	blocks   atomic.Int64
 	requests atomic.Int64
 	speed    atomic.Uint64 // bits of SecondsPerToken
+	prompts  atomic.Int64  // that are not known to be computed
+	since    atomic.Int64  // when the prompt under way was begun at the earliest, in Unix nanoseconds
+	coming   atomic.Uint64 // bits of what is left of news
 	kvUse    atomic.Uint64 // bits of KVUse
 	kvBlocks atomic.Int64
 	waiting  atomic.Int64
@@ -46,6 +49,7 @@ type Worker struct {
 	own    own
 	others others
 	pace   pace
+	news   news
 
 	holds     int // reservations that point here
 	gone      bool
@@ -54,7 +58,7 @@ type Worker struct {
 
 // own is what this picker has booked on a worker.
 type own struct {
-	prefill, blocks, requests int64
+	prefill, blocks, requests, prompts int64
 }
 
 // Row is the worker's place in the answers of [Table.Active]. It is taken by another
@@ -92,12 +96,17 @@ type Table struct {
 	feeders  []*Engines              // replaced, never changed
 	transfer transfer
 	rho      utilisation
-	aged     atomic.Int64 // when what others said was last looked through, in Unix nanoseconds
+
+	aged atomic.Int64 // when the last turn of ageing was, in Unix nanoseconds
+	turn atomic.Int64 // time between two, in nanoseconds
+	last int          // row that was aged last
 }
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}}
+	t := &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}}
+	t.turn.Store(int64(agePeriod))
+	return t
 }
 
 // Lock opens the critical section that makes a decision final: see that nothing
@@ -133,6 +142,7 @@ func (t *Table) add(k fleet.Key) *Worker {
 		w.row, t.free = t.free[n-1], t.free[:n-1]
 	} else {
 		t.rows = append(t.rows, nil)
+		t.turn.Store(int64(agePeriod) * ageTurn / max(ageTurn, int64(len(t.rows))))
 	}
 	t.workers[k], t.rows[w.row] = w, w
 	return w

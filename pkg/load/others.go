@@ -18,8 +18,10 @@ const (
 	useAge = time.Minute
 	// adapterAge is how long it counts which adapters a worker has.
 	adapterAge = time.Minute
-	// agePeriod is how often figures are aged at most.
+	// agePeriod is how often figures are aged at most: those of many workers in turns,
+	// ageTurn at a time, so that no decision waits for all of them.
 	agePeriod = 100 * time.Millisecond
+	ageTurn   = 64
 	// surePeriod is for how long an engine has to state less than is booked before it
 	// is believed: requests under way to it are not in its figure yet.
 	surePeriod = 50 * time.Millisecond
@@ -29,6 +31,7 @@ const (
 type others struct {
 	from    *Engines // whose word it is, the last that was told; nil: nobody's
 	foreign Foreign
+	prompts int // of foreign, not known to be computed
 	said    said
 	queue   correction
 	settled bool // nothing of it changes with time (any more)
@@ -53,6 +56,7 @@ type share struct {
 // word is what an [Engines] knows of a worker.
 type word struct {
 	foreign Foreign
+	prompts int       // of foreign, not known to be computed
 	engine  *engine   // nil: it never spoke
 	stated  statement // if it just stated its queue
 }
@@ -73,7 +77,7 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 		return
 	}
 	o := &w.others
-	o.from, o.foreign = e, x.foreign
+	o.from, o.foreign, o.prompts = e, x.foreign, x.prompts
 	if x.engine == nil {
 		o.said, o.queue = said{}, correction{}
 	} else {
@@ -141,17 +145,26 @@ func (t *Table) Age(now time.Time) {
 	}
 }
 
-// old says whether figures may have changed with time.
+// old says whether it is time for a turn, or the clock was put back.
 func (t *Table) old(now time.Time) bool {
 	passed := time.Duration(now.UnixNano() - t.aged.Load())
-	return passed >= agePeriod || passed < -fadeTime // the clock was put back
+	return passed >= time.Duration(t.turn.Load()) || passed < -fadeTime
 }
 
+// age ages as many workers as it is time for. The caller holds the lock.
 func (t *Table) age(now time.Time) {
+	passed := time.Duration(now.UnixNano() - t.aged.Load())
 	t.aged.Store(now.UnixNano())
 	t.rho.advance(now)
-	for _, w := range t.rows {
-		if w != nil && w.others.from != nil && !w.others.settled {
+	n := len(t.rows)
+	if passed > 0 && passed < agePeriod {
+		n = int(int64(n)*int64(passed)/int64(agePeriod)) + 1
+	}
+	for range n {
+		if t.last++; t.last >= len(t.rows) {
+			t.last = 0
+		}
+		if w := t.rows[t.last]; w != nil && w.others.from != nil && !w.others.settled {
 			w.refresh(now)
 		}
 	}
@@ -161,6 +174,7 @@ func (t *Table) age(now time.Time) {
 func (w *Worker) refresh(now time.Time) {
 	o := &w.others
 	o.queue.fade(now)
+	w.putNews(now)
 	grew := w.putPrefill()
 	grew = w.putBlocks() || grew
 	grew = w.putRequests() || grew
@@ -181,7 +195,7 @@ func (w *Worker) refresh(now time.Time) {
 	if w.adapters.Load() != a {
 		w.adapters.Store(a)
 	}
-	o.settled = o.queue.now == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
+	o.settled = o.queue.now == 0 && w.coming.Load() == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
 	if grew {
 		w.version.Add(1)
 	}
@@ -209,6 +223,7 @@ func (w *Worker) putPrefill() (grew bool) {
 	if !w.forgotten {
 		w.rho.change(w.prefill.Load(), n)
 	}
+	put(&w.prompts, w.own.prompts+int64(w.others.prompts))
 	return put(&w.prefill, n)
 }
 

@@ -59,7 +59,13 @@ func (t *Table) Reserve(b Booking) *Reservation {
 		r.last, fresh, left = t.prefixes.add(b.Chains, d.row)
 	}
 	r.alone += left
+	if p.prefill.Load() == 0 {
+		p.begun(b.At)
+	}
 	p.own.prefill += int64(b.PrefillTokens)
+	if b.PrefillTokens > 0 {
+		p.own.prompts++
+	}
 	p.holds++
 	p.putPrefill()
 	p.version.Add(1)
@@ -85,6 +91,9 @@ func (r *Reservation) PrefillDone(now time.Time) {
 	}
 	t.rho.advance(now)
 	t.learn(r, now)
+	if r.state == prefilling {
+		r.prefill.begun(now)
+	}
 	r.prefillDone()
 }
 
@@ -95,6 +104,9 @@ func (r *Reservation) prefillDone() {
 	r.state = decoding
 	r.unname()
 	r.prefill.own.prefill -= int64(r.tokens)
+	if r.tokens > 0 {
+		r.prefill.own.prompts--
+	}
 	r.prefill.putPrefill()
 	r.table.unhold(r.prefill)
 }
@@ -148,7 +160,7 @@ func (r *Reservation) release() {
 func (r *Reservation) Name(id string) {
 	t := r.table
 	t.mu.Lock()
-	if r.state != prefilling || id == "" || len(id) > maxRequestID {
+	if r.state != prefilling || id == "" || len(id) > MaxRequestID {
 		t.mu.Unlock()
 		return
 	}

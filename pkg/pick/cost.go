@@ -55,6 +55,7 @@ type pricing struct {
 	tokens           float64 // of the prompt
 	blocks           float64 // of the prompt, the last partial one included
 	rho              float64
+	now              int64   // Unix nanoseconds
 	serial, perToken float64 // seconds that a transfer takes, as learned: at its end, and for each token of the prompt
 	lowest           float64 // prefill tokens that wait on the least loaded candidate; only for the decay
 }
@@ -90,11 +91,11 @@ func (p *pricing) price(m Model, t *Terms, f *load.Figures, w *member) (cost, lo
 func (p *pricing) congestion(t *Terms, f *load.Figures, w *member) (cost, local float64) {
 	penalty := t.penalty * p.blockSize
 	if t.Side == fleet.Prefill {
-		return p.compute(t, f) + penalty, 0
+		return p.compute(t, w.load.Ahead(p.now)) + penalty, 0
 	}
 	occupied := float64(f.DecodeBlocks) + p.blocks
 	room := w.room(f)
-	local = p.decode(occupied-float64(t.active), room) + p.compute(t, f) + penalty
+	local = p.decode(occupied-float64(t.active), room) + p.compute(t, w.load.Ahead(p.now)) + penalty
 	if t.Side == fleet.Aggregated {
 		return local, 0
 	}
@@ -112,9 +113,10 @@ func (p *pricing) decode(blocks float64, room int) float64 {
 	return p.blockSize * cost
 }
 
-// compute is what computing the prompt on a worker costs, in tokens.
-func (p *pricing) compute(t *Terms, f *load.Figures) float64 {
-	return (1-p.rho)*float64(f.PrefillTokens) + max(0, p.tokens-t.saved*p.blockSize)
+// compute is what computing the prompt on a worker costs, in tokens, when that many
+// are computed before it.
+func (p *pricing) compute(t *Terms, ahead float64) float64 {
+	return (1-p.rho)*ahead + max(0, p.tokens-t.saved*p.blockSize)
 }
 
 // dynamo is the cost of Dynamo's router, in blocks (dynamo.md 4.1).

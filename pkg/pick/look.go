@@ -37,6 +37,7 @@ func (s *Scratch) look(p *Picker, req *Request, now time.Time) {
 	s.req, s.pool, s.table = req, p.pool.Load(), p.load
 	p.load.Age(now)
 	s.price(p, req)
+	s.pricing.now = now.UnixNano()
 	p.index.Match(req.Chains, &s.match)
 	p.guesses.Merge(now, req.Chains, &s.match)
 	s.outside, s.prefillOutside, s.required = 0, false, false

@@ -138,7 +138,7 @@ func (s *Scratch) transfer(prefill int, way fleet.Distance) float64 {
 		return cost
 	}
 	f := s.member(prefill).load.Figures()
-	tokens := p.Transfer.seconds(p, p.compute(&s.Candidates[prefill], &f), way) / p.secondsPerToken(f.SecondsPerToken)
+	tokens := p.Transfer.seconds(p, p.compute(&s.Candidates[prefill], float64(f.PrefillTokens)), way) / p.secondsPerToken(f.SecondsPerToken)
 	if p.Model == Congestion {
 		return cost + tokens
 	}

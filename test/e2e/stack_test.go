@@ -103,6 +103,7 @@ type pickerOptions struct {
 	drain   string // drainTimeout; empty is just enough for an idle picker
 	server  string // further fields of server
 	spec    string // further lines of spec, indented by two
+	events  string // further fields of spec.eventPlane
 	guesses bool
 }
 
@@ -120,6 +121,9 @@ func (s *stack) startPickerUnready(o pickerOptions) {
 	if o.server != "" {
 		o.server = ", " + o.server
 	}
+	if o.events != "" {
+		o.events = ", " + o.events
+	}
 	ttl := "0s"
 	if o.guesses {
 		ttl = "5s"
@@ -130,9 +134,9 @@ server: {extProcAddress: "%s", healthAddress: "127.0.0.1:0", metricsAddress: "12
 discovery: {file: {path: workers.yaml}}
 spec:
   blockSize: %d
-  eventPlane: {nats: {url: %q, namespace: %s}, speculationTTL: %s}
+  eventPlane: {nats: {url: %q, namespace: %s}, speculationTTL: %s%s}
 %s
-`, v1alpha1.APIVersion, v1alpha1.KindEndpointPickerConfig, cmp.Or(o.listen, "127.0.0.1:0"), cmp.Or(o.drain, "1500ms"), o.server, blockSize, s.natsURL, namespace, ttl, o.spec)
+`, v1alpha1.APIVersion, v1alpha1.KindEndpointPickerConfig, cmp.Or(o.listen, "127.0.0.1:0"), cmp.Or(o.drain, "1500ms"), o.server, blockSize, s.natsURL, namespace, ttl, o.events, o.spec)
 	s.runPicker("epp", config, nil)
 }
 
