@@ -62,6 +62,21 @@ type RoutingPolicySpec struct {
 	// Handoff names the headers that tell the decode worker which prefill worker
 	// was picked.
 	Handoff HandoffSpec `json:"handoff,omitzero"`
+
+	// ModelRewrites send requests for some models to other ones. Of the rules that
+	// name the model of a request the first counts, else the first without matches.
+	// In a cluster they come before those of InferenceModelRewrite objects.
+	// +default=[]
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	ModelRewrites []ModelRewriteRule `json:"modelRewrites,omitempty"`
+
+	// ModelRewriteHeader says that the request header x-llm-d-model-name-rewrite, or
+	// x-gateway-model-name-rewrite, names the model of a request that no rule
+	// concerns. Turn it on only where the gateway sets that header and takes it away
+	// from clients. Workers never see it.
+	// +default=false
+	ModelRewriteHeader bool `json:"modelRewriteHeader,omitempty"`
 }
 
 // CacheSaltMode says what a request's cache salt does to block hashes.

@@ -177,6 +177,9 @@ func (s *RoutingPolicySpec) check(p *problems, path string) {
 	s.Admission.check(p, join(path, "admission"))
 	s.EngineMetrics.check(p, join(path, "engineMetrics"))
 	s.Handoff.check(p, join(path, "handoff"))
+	for i := range s.ModelRewrites {
+		s.ModelRewrites[i].check(p, fmt.Sprintf("%s[%d]", join(path, "modelRewrites"), i))
+	}
 }
 
 func (r *RolesSpec) check(p *problems, path string) {

@@ -26,6 +26,8 @@ const (
 	DynamoWorkerMetadatas  CRDs = "DynamoWorkerMetadatas"  // nvidia.com/v1alpha1
 	InferenceObjectives    CRDs = "InferenceObjectives"    // llm-d.ai/v1alpha2
 	OldInferenceObjectives CRDs = "OldInferenceObjectives" // inference.networking.x-k8s.io/v1alpha2
+	ModelRewrites          CRDs = "ModelRewrites"          // InferenceModelRewrite in llm-d.ai/v1alpha2
+	OldModelRewrites       CRDs = "OldModelRewrites"       // the same in inference.networking.x-k8s.io/v1alpha2
 	GatewayAPI             CRDs = "GatewayAPI"             // the standard channel
 	IstioNetworking        CRDs = "IstioNetworking"        // networking.istio.io: DestinationRule and others
 )
@@ -99,7 +101,7 @@ func (kind CRDs) read(ctx context.Context) ([]*apiextensionsv1.CustomResourceDef
 		module, pattern = "github.com/warmpath/warmpath", "config/crd/routing.warmpath.dev_*.yaml"
 	case IstioNetworking:
 		return kind.readIstio(ctx)
-	case OldInferencePools, DynamoWorkerMetadatas, InferenceObjectives, OldInferenceObjectives:
+	case OldInferencePools, DynamoWorkerMetadatas, InferenceObjectives, OldInferenceObjectives, ModelRewrites, OldModelRewrites:
 		return kind.readOwn()
 	default:
 		return nil, fmt.Errorf("no CRDs %q", kind)

@@ -33,11 +33,14 @@ func TestApplyKeeps(t *testing.T) {
 		change              func(*policy)
 		events, tok, picker bool // go on
 	}{
-		"engine metrics":  {func(p *policy) { p.EngineMetrics.Enabled = new(false) }, true, true, false},
-		"nothing":         {func(*policy) {}, true, true, true},
-		"roles":           {func(p *policy) { p.Roles.Prefill = []string{"pre"} }, true, true, false},
-		"handoff":         {func(p *policy) { p.Handoff = v1alpha1.HandoffSpec{Preset: v1alpha1.HandoffDynamo} }, true, true, false},
-		"adapters":        {func(p *policy) { p.Adapters = []string{"a"} }, true, true, false},
+		"engine metrics": {func(p *policy) { p.EngineMetrics.Enabled = new(false) }, true, true, false},
+		"nothing":        {func(*policy) {}, true, true, true},
+		"roles":          {func(p *policy) { p.Roles.Prefill = []string{"pre"} }, true, true, false},
+		"handoff":        {func(p *policy) { p.Handoff = v1alpha1.HandoffSpec{Preset: v1alpha1.HandoffDynamo} }, true, true, false},
+		"adapters":       {func(p *policy) { p.Adapters = []string{"a"} }, true, true, false},
+		"rewrites": {func(p *policy) {
+			p.ModelRewrites = []v1alpha1.ModelRewriteRule{{Targets: []v1alpha1.ModelRewriteTarget{{ModelRewrite: "a"}}}}
+		}, true, true, false},
 		"cache salt":      {func(p *policy) { p.CacheSalt = v1alpha1.CacheSaltIgnore }, true, true, false},
 		"cost":            {func(p *policy) { p.Cost.PrefillLoadScale = new(2.0) }, true, true, false},
 		"disaggregation":  {func(p *policy) { p.Disaggregation.Mode = "Never" }, true, true, false},

@@ -11,6 +11,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/eventplane"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 func TestHandoffConversion(t *testing.T) {
@@ -117,5 +118,19 @@ func TestSecurityConversion(t *testing.T) {
 		if got := security(&tc.spec); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%+v becomes %+v, want %+v", tc.spec, got, tc.want)
 		}
+	}
+}
+
+func TestRewriteConversion(t *testing.T) {
+	got := rewriteRules(&v1alpha1.RoutingPolicySpec{ModelRewrites: []v1alpha1.ModelRewriteRule{
+		{Matches: []string{"a", "b"}, Targets: []v1alpha1.ModelRewriteTarget{{ModelRewrite: "x"}, {ModelRewrite: "y", Weight: new(int64(3))}}},
+		{Targets: []v1alpha1.ModelRewriteTarget{{ModelRewrite: "z"}}},
+	}})
+	want := []rewrite.Rule{
+		{Matches: []string{"a", "b"}, Targets: []rewrite.Target{{Model: "x"}, {Model: "y", Weight: 3}}},
+		{Targets: []rewrite.Target{{Model: "z"}}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -3,11 +3,13 @@ package app
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 // generation is all that one spec makes of the picker: from the moment on that the
@@ -23,6 +25,7 @@ type generation struct {
 	guesses   *index.Speculation
 	picker    *pick.Picker
 	handoff   extproc.Handoff
+	rewrites  *rewrite.Rules
 
 	unused chan struct{} // closed when another one is in use and no request needs it
 }
@@ -31,6 +34,9 @@ type generation struct {
 // if there is one, it takes from that. Nothing is started.
 func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g *generation, err error) {
 	g = &generation{spec: spec, handoff: handoff(&spec.Handoff), unused: make(chan struct{})}
+	if g.rewrites, err = rewrite.New(rewriteRules(spec)); err != nil {
+		return nil, fmt.Errorf("modelRewrites: %w", err)
+	}
 	if old != nil && sameEvents(old.spec, spec) {
 		g.events = old.events
 	} else if g.events, err = newEvents(a, spec); err != nil {
@@ -74,6 +80,8 @@ func (g *generation) routing() extproc.Routing {
 		ClassHeader:   classHeader(&g.spec.Cost),
 		SessionHeader: g.spec.SessionAffinity.Header,
 		Announcer:     g.events.announcer(g.spec.EventPlane.ReplicaSync),
+		Rewrites:      g.rewrites,
+		ModelHeader:   g.spec.ModelRewriteHeader,
 		Unused:        func() { close(g.unused) },
 	}
 	admit(&r, &g.spec.Admission)

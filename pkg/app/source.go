@@ -31,6 +31,7 @@ func newSource(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.Routing
 		Observe:     a.Observe,
 		// ext-proc is there by the time that the source runs.
 		Objectives: func(priorities map[string]int) { a.extproc.SetObjectives(priorities) },
+		Rewrites:   a.useRewrites,
 		Log:        a.log,
 	})
 	if err != nil {

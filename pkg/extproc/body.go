@@ -34,6 +34,14 @@ func (b *body) add(chunk []byte) {
 	}
 }
 
+// replace puts other bytes, which fill appends, in the place of the body.
+func (b *body) replace(fill func(dst []byte) []byte) {
+	room := rooms.Get().(*[]byte)
+	data := fill((*room)[:0])
+	b.free()
+	b.data, b.room = data, room
+}
+
 func (b *body) len() int { return len(b.data) }
 
 // bytes returns the whole body, never nil.

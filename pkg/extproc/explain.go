@@ -27,7 +27,11 @@ func (s *Server) Explain(ctx context.Context, path string, headers map[string]st
 	defer s.putWork(w)
 	w.req = pick.Request{Class: h.class, Session: h.session}
 	if h.kind != prompt.Other {
-		if err := s.read(ctx, r, &h, w, body); err != nil {
+		body, err := s.scan(r, &h, w, body)
+		if err == nil {
+			err = s.read(ctx, r, &h, w, body)
+		}
+		if err != nil {
 			return nil, Unknown, err
 		}
 		source = w.prompt.Source

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 type metrics struct {
@@ -30,6 +31,7 @@ type metrics struct {
 	panics   prometheus.Counter
 	moot     prometheus.Counter
 	refusals *prometheus.CounterVec
+	rewrites *prometheus.CounterVec
 	queue    *queueMetrics
 	failures prometheus.Counter
 	answers  [6]prometheus.Counter // by the first digit of the status; 0: none that can be read
@@ -64,6 +66,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
 	}
+	m.rewrites = counter("model_rewrites_total", "Requests that a rule gives a model, by the model's name in the rule and the one chosen; * for a rule for all models, and in both for a name from a header.", "model", "target")
+	m.rewrites.WithLabelValues(rewrite.All, rewrite.All)
 	m.queue = newQueueMetrics(r)
 	m.unknownObjectives = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "warmpath", Name: "unknown_objectives_total", Help: "Requests that named an objective which does not exist; they had priority 0.",

@@ -51,6 +51,7 @@ type head struct {
 	length int      // content-length, -1 when absent
 	strip  []string // routing headers that the client sent
 	lent   bool     // the tokenizer may still read the body
+	model  string   // that a header asks for, empty for none
 
 	requestID string // empty until somebody asks for it
 }
@@ -80,6 +81,8 @@ func (h *head) read(headers []*corev3.HeaderValue, r *routing) {
 			if n, err := strconv.Atoi(headerValue(header)); err == nil && n >= 0 {
 				h.length = n
 			}
+		case modelHeader, oldModelHeader:
+			h.readModel(name, headerValue(header))
 		default:
 			if r.strip[name] {
 				h.strip = append(h.strip, name)
@@ -186,7 +189,11 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	w.req = pick.Request{Subset: st.subset, PromptLess: !h.post, Class: h.class, Session: h.session}
 	prompted, source := h.kind != prompt.Other && body != nil, Unknown
 	if prompted {
-		if err := s.read(ctx, r, h, w, body); err != nil {
+		body, err := st.scan(w, body)
+		if err == nil {
+			err = s.read(ctx, r, h, w, body)
+		}
+		if err != nil {
 			return err
 		}
 		source = w.prompt.Source
@@ -206,12 +213,9 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	return err
 }
 
-// read turns the body of a request into what a decision needs to know of it.
+// read turns the body of a request, which was scanned, into what a decision needs to
+// know of it.
 func (s *Server) read(ctx context.Context, r *routing, h *head, w *work, body []byte) error {
-	w.body.Decode = r.DecodeTexts
-	if err := w.body.Scan(h.kind, body); err != nil {
-		return err
-	}
 	w.req.Adapter = r.adapter(w.body.Model)
 	w.prompt.start(h.kind, body, &w.body, r.seed(h, w.req.Adapter, &w.body))
 	h.lent = true // should it panic

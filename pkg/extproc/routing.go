@@ -7,6 +7,7 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/pick"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 // Routing is how requests are routed: all of a server that a policy decides. It
@@ -23,9 +24,11 @@ type Routing struct {
 	// ClassHeader and SessionHeader are the request headers, in lower case, that name
 	// the class and the session of a request; empty: none does.
 	ClassHeader, SessionHeader string
-	Announcer                  Announcer // nil: other routers are told nothing
-	Queueing                   Queueing  // of requests that find all workers busy
-	Fallback                   int       // endpoints to name after the picked one, at most MaxFallback
+	Announcer                  Announcer      // nil: other routers are told nothing
+	Rewrites                   *rewrite.Rules // models that take the place of others; nil: none
+	ModelHeader                bool           // a header of the request may name another model
+	Queueing                   Queueing       // of requests that find all workers busy
+	Fallback                   int            // endpoints to name after the picked one, at most MaxFallback
 
 	// Objectives are priorities by the names of objectives, of the policy. They come
 	// before those of [Server.SetObjectives].

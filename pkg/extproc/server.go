@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 // Config is what a Server needs. Fields without a default are required.
@@ -84,6 +85,8 @@ type Server struct {
 	elsewhere    elsewhere
 	failures     failures
 	objectives   atomic.Pointer[map[string]int] // of the cluster: priorities by name
+	rewrites     atomic.Pointer[rewrite.Rules]  // those of [Server.UseRewrites]
+	encoded      atomic.Bool                    // a response was encoded, and said so
 }
 
 // New returns a server. It listens to nothing before Run.

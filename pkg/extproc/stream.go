@@ -43,6 +43,7 @@ type stream struct {
 	sent      time.Time    // when the decision was made
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
+	renamed   renamed      // what became of the model's name
 
 	// One message and one chunk serve all body messages: gRPC has encoded a
 	// message when Send returns.
@@ -173,6 +174,7 @@ func (st *stream) route(body []byte, send func(*extprocv3.CommonResponse, *struc
 	}
 	st.phase = routedPhase
 	change, metadata := st.routed()
+	st.nameModel(change)
 	if st.announced == nil { // else whoever was told must hear of the end
 		st.leave()
 	}
@@ -251,7 +253,7 @@ func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3
 	st.srv.metrics.answered(code)
 	st.noteAnswer(msg, code)
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
-		ResponseHeaders: &extprocv3.HeadersResponse{},
+		ResponseHeaders: &extprocv3.HeadersResponse{Response: st.replyHeaders(m)},
 	}})
 }
 
@@ -269,9 +271,9 @@ func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 		}
 	}
 	if st.reply == fullDuplex {
-		return st.echo(m.GetBody(), m.GetEndOfStream(), responseSide)
+		return st.echo(st.renamed.next(m.GetBody()), m.GetEndOfStream(), responseSide)
 	}
-	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}})
+	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: st.replyBody(m)}}})
 }
 
 // refuse ends the request with an error.

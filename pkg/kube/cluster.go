@@ -40,7 +40,7 @@ func newScheme() (*runtime.Scheme, error) {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme,
 		authenticationv1.AddToScheme, authorizationv1.AddToScheme,
-		inferencev1.Install, v1alpha1.AddToScheme, addMetadata, addObjectives,
+		inferencev1.Install, v1alpha1.AddToScheme, addMetadata, addObjectives, addRewrites,
 	} {
 		if err := add(s); err != nil {
 			return nil, err
@@ -128,6 +128,8 @@ func newCluster(w *Watcher, config *rest.Config) (cluster.Cluster, error) {
 		objects[&v1alpha1.RoutingPolicy{}] = cache.ByObject{Field: inNamespace, Transform: trimOther}
 		objects[&objective{}] = cache.ByObject{Field: inNamespace, Transform: trimObjective}
 		objects[&oldObjective{}] = cache.ByObject{Field: inNamespace, Transform: trimObjective}
+		objects[&modelRewrite{}] = cache.ByObject{Field: inNamespace, Transform: trimRewrite}
+		objects[&oldModelRewrite{}] = cache.ByObject{Field: inNamespace, Transform: trimRewrite}
 	}
 	return cluster.New(config, func(o *cluster.Options) {
 		o.Scheme = scheme
@@ -166,6 +168,8 @@ func newMapper(config *rest.Config, c *http.Client) (meta.RESTMapper, error) {
 		{policyKind, "routingpolicies", "routingpolicy", meta.RESTScopeNamespace},
 		{objectiveKind, objectiveResource, "inferenceobjective", meta.RESTScopeNamespace},
 		{oldObjectiveKind, objectiveResource, "inferenceobjective", meta.RESTScopeNamespace},
+		{rewriteKind, rewriteResource, "inferencemodelrewrite", meta.RESTScopeNamespace},
+		{oldRewriteKind, rewriteResource, "inferencemodelrewrite", meta.RESTScopeNamespace},
 		{corev1.SchemeGroupVersion.WithKind("Service"), "services", "service", meta.RESTScopeNamespace},
 		{authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews", "selfsubjectaccessreview", meta.RESTScopeRoot},
 		{authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), "selfsubjectreviews", "selfsubjectreview", meta.RESTScopeRoot},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 // Config is what a Watcher needs. All fields are required but those with a default.
@@ -38,6 +39,9 @@ type Config struct {
 	// Objectives takes the priorities of the pool's InferenceObjectives by name into
 	// use. Called by Run, one call at a time. Default: nobody is told.
 	Objectives func(map[string]int)
+	// Rewrites takes the rules of the pool's InferenceModelRewrites into use, the one
+	// that counts first. Called by Run, one call at a time. Default: nobody is told.
+	Rewrites func([]rewrite.Rule)
 	// Observe says how routing goes. Safe for concurrent use, and quick.
 	Observe func() Observation
 

@@ -19,6 +19,7 @@ const (
 	reasonPickerPort       = "PickerPortNotFound"
 	reasonPickerNotHTTP2   = "PickerPortNotHTTP2"
 	reasonUnknownPort      = "UnknownActivePort"
+	reasonRewriteInvalid   = "ModelRewriteInvalid"
 
 	reasonNoReadyPods      = "NoReadyPods"
 	reasonUnknownRole      = "UnknownRole"

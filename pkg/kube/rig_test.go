@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	adoptLog(slog.New(slog.DiscardHandler)) // tests look at what we log, not at what the libraries do
 	var err error
 	shared, err = testcluster.Start(context.Background(), testcluster.Options{
-		CRDs: append([]testcluster.CRDs{testcluster.DynamoWorkerMetadatas, testcluster.InferenceObjectives}, testcluster.DefaultCRDs...),
+		CRDs: append([]testcluster.CRDs{testcluster.DynamoWorkerMetadatas, testcluster.InferenceObjectives, testcluster.ModelRewrites, testcluster.OldModelRewrites}, testcluster.DefaultCRDs...),
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -450,6 +450,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get"}},
 			{APIGroups: []string{"inference.networking.k8s.io"}, Resources: []string{"inferencepools"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"llm-d.ai"}, Resources: []string{"inferenceobjectives"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"llm-d.ai", "inference.networking.x-k8s.io"}, Resources: []string{"inferencemodelrewrites"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"nvidia.com"}, Resources: []string{"dynamoworkermetadatas"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"routing.warmpath.dev"}, Resources: []string{"routingpolicies"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},

@@ -26,6 +26,7 @@ func watchRole() []rbacv1.PolicyRule {
 		{APIGroups: []string{"nvidia.com"}, Resources: []string{"dynamoworkermetadatas"}, Verbs: read},
 		{APIGroups: []string{"inference.networking.x-k8s.io"}, Resources: []string{"inferencepools"}, Verbs: []string{"get"}},
 		{APIGroups: []string{"llm-d.ai", "inference.networking.x-k8s.io"}, Resources: []string{"inferenceobjectives"}, Verbs: read},
+		{APIGroups: []string{"llm-d.ai", "inference.networking.x-k8s.io"}, Resources: []string{"inferencemodelrewrites"}, Verbs: read},
 	}
 }
 
@@ -83,7 +84,8 @@ func TestNamesForbiddenVerbs(t *testing.T) {
 	qualified := map[string]string{
 		"pods": "pods", "inferencepools": "inferencepools.inference.networking.k8s.io",
 		"routingpolicies": "routingpolicies.routing.warmpath.dev", "dynamoworkermetadatas": "dynamoworkermetadatas.nvidia.com",
-		"inferenceobjectives": "inferenceobjectives.llm-d.ai",
+		"inferenceobjectives":    "inferenceobjectives.llm-d.ai",
+		"inferencemodelrewrites": "inferencemodelrewrites.llm-d.ai",
 	}
 	for resource, name := range qualified {
 		for _, verb := range []string{"list", "watch"} {

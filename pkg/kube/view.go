@@ -19,7 +19,8 @@ type View struct {
 	// Pool is the InferencePool; nil in selector mode, or when there is none.
 	Pool *inferencev1.InferencePool
 	// Refs are problems with what the pool refers to, and with the pool itself:
-	// missing, in the old API group, not readable.
+	// missing, in the old API group, not readable. Also those of its
+	// InferenceModelRewrites that cannot be followed.
 	Refs []Problem
 	// Roles are problems with the roles of pods.
 	Roles []Problem

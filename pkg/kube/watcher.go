@@ -21,6 +21,7 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/rewrite"
 )
 
 const (
@@ -65,6 +66,7 @@ type Watcher struct {
 	podsRead time.Time // when the pods were first known
 
 	priorities map[string]int // of the objectives that were told last
+	rewrites   []rewrite.Rule // that were told last
 }
 
 // kinds are the kinds that are followed, by what they are for. Those that only a pool
@@ -127,7 +129,9 @@ func New(cfg Config) (*Watcher, error) {
 			&kind{gvk: poolKind, resource: "inferencepools", object: &inferencev1.InferencePool{}},
 			&kind{gvk: policyKind, resource: "routingpolicies", object: &v1alpha1.RoutingPolicy{}},
 			&kind{gvk: objectiveKind, resource: objectiveResource, object: &objective{}, optional: true},
-			&kind{gvk: oldObjectiveKind, resource: objectiveResource, object: &oldObjective{}, optional: true})
+			&kind{gvk: oldObjectiveKind, resource: objectiveResource, object: &oldObjective{}, optional: true},
+			&kind{gvk: rewriteKind, resource: rewriteResource, object: &modelRewrite{}, optional: true},
+			&kind{gvk: oldRewriteKind, resource: rewriteResource, object: &oldModelRewrite{}, optional: true})
 	}
 	if w.cluster, err = newCluster(w, config); err != nil {
 		return nil, err
@@ -281,6 +285,7 @@ func (w *Watcher) rebuild() {
 	if v.Synced {
 		w.build(&v)
 	}
+	v.Refs = slices.Concat(v.Refs, w.followRewrites())
 	w.view.Store(&v)
 	w.followObjectives()
 	w.notePool(old.Pool, v.Pool)
@@ -295,7 +300,7 @@ func (w *Watcher) complete(pool *inferencev1.InferencePool) bool {
 	if w.podsRead.IsZero() {
 		w.podsRead = time.Now()
 	}
-	return w.kinds.metadata().settled() || time.Since(w.podsRead) > patienceForMetadata
+	return w.kinds.metadata().settled() && w.rewritesKnown() || time.Since(w.podsRead) > patienceForMetadata
 }
 
 // build makes the pool, and publishes it when it is another.

@@ -41,9 +41,18 @@ type Body struct {
 	// prompt is rendered.
 	Features Features
 
+	// ModelOptional is set by the caller, who will put a model's name into a body
+	// without one: that is no error then.
+	ModelOptional bool
 	// Decode is set by the caller, who will render the body: Scan then decodes the
 	// long strings that it reads, which is cheaper than doing so later.
 	Decode bool
+
+	models     int // values of the key "model"
+	modelStart int // of the last of them
+	modelEnd   int
+	nameStart  int // of the model's name, between its quotes
+	nameEnd    int
 
 	ahead    [numAhead]frame // fields that say how the prompt begins
 	mediaAt  int             // where the first message with media begins; 0: there is none
@@ -83,7 +92,7 @@ const (
 // [Completion] are wrong types and missing fields errors.
 func (b *Body) Scan(kind Kind, data []byte) error {
 	*b = Body{
-		Decode: b.Decode, Tokens: b.Tokens[:0],
+		Decode: b.Decode, ModelOptional: b.ModelOptional, Tokens: b.Tokens[:0],
 		given: b.given[:0], text: b.text[:0], strings: b.strings[:0], decoded: b.decoded[:0], interned: b.interned,
 	}
 	r := reader{Scanner: jsonscan.Scanner{Data: data, Log: &b.strings}, body: b, kind: kind}
@@ -108,6 +117,7 @@ func (r *reader) finish() *Error {
 		}
 	}
 	b.Model = r.intern(lastModel, r.model)
+	b.nameStart, b.nameEnd = r.model.Start, r.model.End
 	salt := r.innerSalt
 	if salt.Start == salt.End {
 		salt = r.salt
@@ -133,7 +143,7 @@ func (r *reader) missing() *Error {
 	switch {
 	case !r.kind.strict():
 		return nil
-	case b.Model == "":
+	case b.Model == "" && !b.ModelOptional:
 		return &Error{CodeMissingModel, "model", r.Pos, "the body names no model"}
 	case b.Form != NoPrompt:
 		return nil

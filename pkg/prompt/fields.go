@@ -51,7 +51,9 @@ func (r *reader) value(f field) (err *jsonscan.Error) {
 	r.faults[f] = fault{}
 	switch f {
 	case fieldModel:
+		r.body.models, r.body.modelStart = r.body.models+1, r.Pos
 		r.model, err = r.stringValue(f, depth)
+		r.body.modelEnd = r.Pos
 	case fieldStream:
 		r.body.Stream, err = r.boolValue(f, depth)
 	case fieldSalt:

@@ -23,8 +23,10 @@ var rights = map[string]string{
 	"leases.coordination.k8s.io llm-router-warmpath": "get update",
 	"inferencepools.inference.networking.x-k8s.io":   "get",
 
-	"inferenceobjectives.llm-d.ai":                      "get list watch",
-	"inferenceobjectives.inference.networking.x-k8s.io": "get list watch",
+	"inferenceobjectives.llm-d.ai":                         "get list watch",
+	"inferenceobjectives.inference.networking.x-k8s.io":    "get list watch",
+	"inferencemodelrewrites.llm-d.ai":                      "get list watch",
+	"inferencemodelrewrites.inference.networking.x-k8s.io": "get list watch",
 }
 
 func TestRights(t *testing.T) {
