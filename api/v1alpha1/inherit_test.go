@@ -51,7 +51,6 @@ func TestEnvironmentFills(t *testing.T) {
 	e.Cost.Model, e.Cost.ClassHeader = ModelDynamo, want.Spec.Cost.ClassHeader
 	e.Admission.Queue.MaxWait, e.Admission.Queue.MaxRequests = want.Spec.Admission.Queue.MaxWait, want.Spec.Admission.Queue.MaxRequests
 	e.Disaggregation.Order, e.Disaggregation.NeedsPair = OrderJoint, PairAuto
-	e.Admission.Queue = want.Spec.Admission.Queue // no variable sets it
 	want.Spec.Cost, want.Spec.Disaggregation, want.Spec.Admission = e.Cost, e.Disaggregation, e.Admission
 	want.Spec.EventPlane.SpeculationTTL, want.Spec.EventPlane.ReplicaSync = e.EventPlane.SpeculationTTL, true
 	if diff := cmp.Diff(want, got); diff != "" {

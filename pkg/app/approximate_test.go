@@ -1,6 +1,7 @@
 package app
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
@@ -38,5 +39,31 @@ func TestApproximate(t *testing.T) {
 	r.eventually(t, "by load alone, the other worker gets it, too", func() bool { return alone() != first })
 	if n := r.metric(t, remembered); n != 0 {
 		t.Errorf("%v blocks are remembered where they do not count", n)
+	}
+}
+
+// TestTextAffinity: where nothing tells token ids, a chat goes where it went before.
+func TestTextAffinity(t *testing.T) {
+	r := start(t, noText+noEvents, prefillA+prefillB+decodeA)
+	r.waitReady(t)
+	body := `{"model":"m","messages":[{"role":"system","content":"` + strings.Repeat("be kind ", 200) + `"}]}`
+	first := ""
+	for range 20 {
+		r.wantIdle(t)
+		next := r.ask(t, "/v1/chat/completions", body)["x-prefiller-host-port"]
+		if first == "" {
+			first = next
+		}
+		if next != first {
+			t.Fatalf("the prompt goes to %s, before to %s", next, first)
+		}
+	}
+	if n := r.metric(t, promptsFrom("text")); n != 20 {
+		t.Errorf("%v prompts were matched by their text, want 20", n)
+	}
+	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.Cost = loadOnly() })
+	r.ask(t, "/v1/chat/completions", body)
+	if n := r.metric(t, promptsFrom("unknown")); n != 1 {
+		t.Errorf("%v prompts were routed by load alone, want 1", n)
 	}
 }

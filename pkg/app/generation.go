@@ -23,6 +23,7 @@ type generation struct {
 	tokenizer *promptTokens  // nil when turned off
 	metrics   *engineMetrics // likewise
 	guesses   *index.Speculation
+	texts     *index.Speculation // of prompts without token ids
 	picker    *pick.Picker
 	handoff   extproc.Handoff
 	rewrites  *rewrite.Rules
@@ -47,6 +48,11 @@ func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g
 	} else {
 		g.guesses = newGuesses(spec)
 	}
+	if old != nil && old.events == g.events && textTTL(old.spec) == textTTL(spec) {
+		g.texts = old.texts
+	} else {
+		g.texts = index.NewApproximation(textTTL(spec), textBytes)
+	}
 	if old != nil && sameTokenizer(old.spec, spec) {
 		g.tokenizer = old.tokenizer
 	} else if g.tokenizer, err = newPromptTokens(spec, &a.pool, a.log); err != nil {
@@ -58,6 +64,7 @@ func newGeneration(a *App, spec *v1alpha1.RoutingPolicySpec, old *generation) (g
 		g.metrics = newEngineMetrics(a, &spec.EngineMetrics)
 	}
 	g.picker = pick.New(g.events.index, g.guesses, a.load, spec.BlockSize)
+	g.picker.RememberTexts(g.texts)
 	g.picker.SetOptions(pickOptions(spec))
 	g.events.picker.CompareAndSwap(nil, g.picker)
 	return g, nil
@@ -75,6 +82,7 @@ func (g *generation) routing() extproc.Routing {
 		Tokenizer:     tokens,
 		DecodeTexts:   g.spec.Tokenizer.InProcess.Enabled(),
 		Adapters:      adapters(g.spec),
+		TextBlocks:    textTTL(g.spec) > 0,
 		IgnoreSalt:    g.spec.CacheSalt == v1alpha1.CacheSaltIgnore,
 		Handoff:       g.handoff,
 		ClassHeader:   classHeader(&g.spec.Cost),

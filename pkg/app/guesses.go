@@ -20,10 +20,7 @@ func guessTTL(spec *v1alpha1.RoutingPolicySpec) (ttl time.Duration, alone bool) 
 	case spec.Cost.LoadOnly():
 		return 0, alone
 	case alone:
-		if t := spec.Cost.RouterTTL; t != nil {
-			return t.Duration, true
-		}
-		return approximateTTL, true
+		return routerTTL(spec), true
 	case spec.EventPlane.SpeculationTTL == nil:
 		return 0, false
 	}
@@ -46,3 +43,23 @@ func sameGuesses(a, b *v1alpha1.RoutingPolicySpec) bool {
 	otherTTL, otherAlone := guessTTL(b)
 	return ttl == otherTTL && alone == otherAlone
 }
+
+func routerTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
+	if t := spec.Cost.RouterTTL; t != nil {
+		return t.Duration
+	}
+	return approximateTTL
+}
+
+// textTTL is how long decisions about prompts without token ids are remembered by
+// their texts. No event tells of those.
+func textTTL(spec *v1alpha1.RoutingPolicySpec) time.Duration {
+	if spec.Cost.LoadOnly() {
+		return 0
+	}
+	return routerTTL(spec)
+}
+
+// textBytes bounds the memory of texts, which have a run where a prompt has several
+// blocks.
+const textBytes = index.ApproximationBytes / 4

@@ -40,6 +40,10 @@ func (s *Scratch) look(p *Picker, req *Request, now time.Time) {
 	s.pricing.now = now.UnixNano()
 	p.index.Match(req.Chains, &s.match)
 	p.guesses.Merge(now, req.Chains, &s.match)
+	if p.texts != nil && len(req.Text) > 0 {
+		p.texts.Merge(now, req.Text, &s.match)
+		s.match.Rescale(req.TextBlockTokens, p.blockSize)
+	}
 	s.outside, s.prefillOutside, s.required = 0, false, false
 	s.best, s.bestDecode = 0, 0
 	s.Candidates = s.Candidates[:0]

@@ -118,6 +118,7 @@ type Decision struct {
 type Picker struct {
 	index     *index.Index
 	guesses   *index.Speculation
+	texts     *index.Speculation // nil: texts are not matched
 	load      *load.Table
 	blockSize int
 	options   atomic.Pointer[inUse]
@@ -133,6 +134,10 @@ func New(x *index.Index, guesses *index.Speculation, table *load.Table, blockSiz
 	p.SetOptions(DefaultOptions())
 	return p
 }
+
+// RememberTexts makes decisions about prompts without token ids go by their texts, as
+// far as texts remembers where they went. It must be called before the first Pick.
+func (p *Picker) RememberTexts(texts *index.Speculation) { p.texts = texts }
 
 // optimistic is how often a decision is tried without the lock. It is made again
 // when something was booked meanwhile on the workers that it chose.
@@ -185,6 +190,9 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 	// A decode worker that has to prefill publishes no events to confirm it.
 	if !req.NoGuess && (c.mode == Disaggregated || c.mode == OnAggregated) {
 		p.guesses.Record(now, prefill.slot, req.Chains, s.match.Depth(prefill.slot).Device)
+		if p.texts != nil {
+			p.texts.Record(now, prefill.slot, req.Text, 0)
+		}
 	}
 	return Decision{
 		Decode:      *s.worker(c.decode),

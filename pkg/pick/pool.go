@@ -49,7 +49,7 @@ func (p *Picker) SetFleet(s *fleet.Snapshot) error {
 		if _, still := s.Index(w.Key); still {
 			continue
 		}
-		p.guesses.Forget(prev.members[i].slot)
+		p.forget(prev.members[i].slot)
 		if p.index.Held(w.Key) == [kvevent.NumTiers]int{} {
 			p.index.Drop(w.Key)
 		}
@@ -104,7 +104,14 @@ func (p *Picker) drop(k fleet.Key) {
 // Forget drops the guesses about a worker, as when its cache is gone.
 func (p *Picker) Forget(k fleet.Key) {
 	if slot, ok := p.index.Lookup(k); ok {
-		p.guesses.Forget(slot)
+		p.forget(slot)
+	}
+}
+
+func (p *Picker) forget(s index.Slot) {
+	p.guesses.Forget(s)
+	if p.texts != nil {
+		p.texts.Forget(s)
 	}
 }
 
