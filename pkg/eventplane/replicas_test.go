@@ -308,6 +308,11 @@ func TestReplicasDenied(t *testing.T) {
 		})
 	}
 	denied, other := start("picker"), start("all")
+	conn := connect(t, strings.Replace(s.ClientURL(), "nats://", "nats://all:p@", 1))
+	for _, r := range []*replica{denied, other} {
+		r.listening(conn)
+		r.loadBarrier(conn) // who is there later hears no words
+	}
 	denied.at(componentSubject, both)
 	other.at(componentSubject, both)
 	waitFor(t, "it is not said", func() bool {
@@ -346,6 +351,11 @@ func TestSiblings(t *testing.T) {
 	}
 	one, two, quiet := startReplica(t, address, born), startReplica(t, address, born), startReplica(t, address, mute)
 	other := startReplica(t, address, often)
+	conn := connect(t, address)
+	for _, r := range []*replica{one, two, quiet, other} {
+		r.listening(conn)
+		r.loadBarrier(conn) // who is there later hears no words
+	}
 	for _, r := range []*replica{one, two, other} {
 		r.at(componentSubject, both)
 		r.place(r.wire.url(), 3, both)
