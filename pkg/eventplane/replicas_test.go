@@ -120,6 +120,8 @@ func TestPartition(t *testing.T) {
 	theirs := cutOff.place("theirs", 3, both)
 	cutOff.sees("all", both, 4, 40)
 	one.sees("all", both, 3, 30)
+	one.seesReplicas(1) // by words alone it would be as one of Dynamo's
+	cutOff.seesReplicas(1)
 	cutOff.wire.cut()
 	waitFor(t, "it does not notice", func() bool { return !cutOff.plane.Connected() })
 	cutOff.advance(16 * time.Second)
