@@ -120,6 +120,8 @@ func TestPartition(t *testing.T) {
 	theirs := cutOff.place("theirs", 3, both)
 	cutOff.sees("all", both, 4, 40)
 	one.sees("all", both, 3, 30)
+	one.seesReplicas(1) // by words alone it would be as one of Dynamo's
+	cutOff.seesReplicas(1)
 	cutOff.wire.cut()
 	waitFor(t, "it does not notice", func() bool { return !cutOff.plane.Connected() })
 	cutOff.advance(16 * time.Second)
@@ -308,6 +310,11 @@ func TestReplicasDenied(t *testing.T) {
 		})
 	}
 	denied, other := start("picker"), start("all")
+	conn := connect(t, strings.Replace(s.ClientURL(), "nats://", "nats://all:p@", 1))
+	for _, r := range []*replica{denied, other} {
+		r.listening(conn)
+		r.loadBarrier(conn) // who is there later hears no words
+	}
 	denied.at(componentSubject, both)
 	other.at(componentSubject, both)
 	waitFor(t, "it is not said", func() bool {
@@ -346,6 +353,11 @@ func TestSiblings(t *testing.T) {
 	}
 	one, two, quiet := startReplica(t, address, born), startReplica(t, address, born), startReplica(t, address, mute)
 	other := startReplica(t, address, often)
+	conn := connect(t, address)
+	for _, r := range []*replica{one, two, quiet, other} {
+		r.listening(conn)
+		r.loadBarrier(conn) // who is there later hears no words
+	}
 	for _, r := range []*replica{one, two, other} {
 		r.at(componentSubject, both)
 		r.place(r.wire.url(), 3, both)
