@@ -163,6 +163,9 @@ func writeExplained(w io.Writer, x *app.Explained) error {
 		fmt.Fprintf(w, "Cheapest pair: distance %s, transfer costs %s, first token in about %s; a decode worker alone: about %s.\n",
 			p.Distance, figure(p.Transfer), seconds(p.SplitSeconds), seconds(p.AloneSeconds))
 	}
+	if l := x.Transfer; l != nil {
+		fmt.Fprintf(w, "Transfers take %s and %s per 1,000 tokens, as %d pairs taught.\n", seconds(l.SerialSeconds), seconds(1000*l.SecondsPerToken), l.Samples)
+	}
 	fmt.Fprintln(w)
 	slices.SortFunc(x.Workers, func(a, b app.ExplainedWorker) int { return x.Compare(&a, &b) })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

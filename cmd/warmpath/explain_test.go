@@ -51,7 +51,7 @@ func runExplain(t *testing.T, args ...string) (string, error) {
 
 const anExplanation = `{"model": "Congestion", "rho": 0.25, "blockSize": 16, "prompt": {"tokens": 100, "blocks": 6, "source": "in_process"},
 "decision": {"mode": "disaggregated", "prefill": "p-1", "decode": "d-0", "matchedBlocks": 4, "bestBlocks": 6},
-"pair": {"distance": "rack", "transferCost": 12.5, "splitSeconds": 0.0104, "aloneSeconds": 0.02},
+"pair": {"distance": "rack", "transferCost": 12.5, "splitSeconds": 0.0104, "aloneSeconds": 0.02}, "transferLearned": {"serialSeconds": 0.003, "secondsPerToken": 2e-6, "samples": 40},
 "workers": [
 {"name": "d-0", "id": "1", "rank": 0, "endpoint": "10.0.0.1:8000", "role": "Decode", "side": "Decode", "chosen": "decode", "held": {}, "load": {"decodeBlocks": 7}, "cost": {"congestion": 11.2, "dynamo": 13}, "localCost": {"congestion": 111.2, "dynamo": 20}},
 {"name": "p-0", "id": "2", "rank": 1, "endpoint": "10.0.0.2:8000", "role": "Prefill", "side": "Prefill", "held": {"device": 6}, "savedBlocks": 6, "load": {"prefillTokens": 4000}, "cost": {"congestion": 3004, "dynamo": 250.25}},
@@ -73,13 +73,14 @@ func TestExplainTable(t *testing.T) {
 		"busy 25 % of the time",
 		"Decision: disaggregated, prompt on p-1, output on d-0; 4 of 6 blocks need no computing, 6 on the best worker.",
 		"Cheapest pair: distance rack, transfer costs 12.5, first token in about 10.4ms; a decode worker alone: about 20ms.",
+		"Transfers take 3ms and 2ms per 1,000 tokens, as 40 pairs taught.",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
 	var rows [][]string
-	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
 		if f := strings.Fields(line); len(f) > 2 && strings.Contains(f[0], "-") {
 			rows = append(rows, f)
 		}

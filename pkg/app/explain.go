@@ -27,6 +27,7 @@ type Explained struct {
 	Decision *ExplainedDecision `json:"decision,omitempty"` // none: see Refusal
 	Refusal  string             `json:"refusal,omitempty"`
 	Pair     *ExplainedPair     `json:"pair,omitempty"` // none can be made
+	Transfer *ExplainedTransfer `json:"transferLearned,omitempty"`
 	Workers  []ExplainedWorker  `json:"workers"`
 }
 
@@ -53,6 +54,13 @@ type ExplainedPair struct {
 	Transfer     float64 `json:"transferCost"` // in the unit of the model
 	SplitSeconds float64 `json:"splitSeconds"` // estimated time to the first token
 	AloneSeconds float64 `json:"aloneSeconds"` // the same of a decode worker alone
+}
+
+// ExplainedTransfer is what a transfer takes, as the first outputs of pairs taught.
+type ExplainedTransfer struct {
+	SerialSeconds   float64 `json:"serialSeconds"`
+	SecondsPerToken float64 `json:"secondsPerToken"`
+	Samples         int     `json:"samples"`
 }
 
 // ExplainedWorker is what a decision knows of a worker. Costs are in tokens for
@@ -135,6 +143,9 @@ func explained(e *pick.Explanation, source extproc.Source) *Explained {
 	}
 	if e.SplitEstimate > 0 || e.AloneEstimate > 0 {
 		x.Pair = &ExplainedPair{Distance: e.Way.String(), Transfer: e.Transfer, SplitSeconds: e.SplitEstimate, AloneSeconds: e.AloneEstimate}
+	}
+	if e.TransferSamples > 0 {
+		x.Transfer = &ExplainedTransfer{SerialSeconds: e.TransferSerial, SecondsPerToken: e.TransferPerToken, Samples: e.TransferSamples}
 	}
 	if e.Err != nil {
 		x.Refusal = e.Err.Error()

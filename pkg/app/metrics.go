@@ -56,6 +56,9 @@ var (
 	descUnused   = desc("worker_events_unused_total", "Events that changed nothing in the index, by reason: duplicate, of a process that was replaced (stale), refused because the worker is in no pool or the index is full, about an unknown storage tier.", "worker_id", "rank", "reason")
 	descStrays   = desc("worker_events_stray_total", "Events that another rank's publisher sent for this rank; their ids cannot be followed.", "worker_id", "rank")
 
+	descRho         = desc("prefill_busy_ratio", "Share of time that workers which compute prompts were busy with it, a mean over some two minutes.")
+	descPace        = desc("worker_prefill_seconds_per_token", "What a prompt token takes on a worker, learned from first outputs; absent until it is known.", "worker_id", "rank")
+	descTransfer    = desc("transfer_seconds", "What handing a prompt from prefill to decode worker takes, learned from first outputs: once (serial), and for each of its tokens (per_token); absent until it is known.", "part")
 	descPrefillLoad = desc("worker_prefill_tokens", "Prompt tokens booked on a worker and not yet computed.", "worker_id", "rank")
 	descDecodeLoad  = desc("worker_decode_blocks", "KV blocks of the requests that decode on a worker.", "worker_id", "rank")
 	descRequests    = desc("worker_requests", "Requests that decode on a worker.", "worker_id", "rank")
@@ -109,6 +112,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(descDecodeLoad, float64(f.DecodeBlocks), id, rank)
 		gauge(descRequests, float64(f.Requests), id, rank)
 	}
+	c.learned(gauge)
 	if c.cluster != nil {
 		for name, reason := range c.cluster.Verdicts() {
 			gauge(descCondition, reason.Value, name, reason.Reason)
@@ -293,4 +297,19 @@ func (e *events) replicaCounters(counter emitCounter) {
 
 func labelsOf(k fleet.Key) (id, rank string) {
 	return strconv.FormatUint(k.ID, 10), strconv.FormatUint(uint64(k.Rank), 10)
+}
+
+// learned are the figures that decisions learn from what became of earlier ones.
+func (c *collector) learned(gauge func(*prometheus.Desc, float64, ...string)) {
+	gauge(descRho, c.load.Rho())
+	c.load.Read(func(k fleet.Key, f load.Figures) {
+		if f.SecondsPerToken > 0 {
+			id, rank := labelsOf(k)
+			gauge(descPace, f.SecondsPerToken, id, rank)
+		}
+	})
+	if serial, perToken, samples := c.load.TransferEstimate(); samples > 0 {
+		gauge(descTransfer, serial, "serial")
+		gauge(descTransfer, perToken, "per_token")
+	}
 }

@@ -30,6 +30,9 @@ type Explanation struct {
 	Transfer                     float64
 	Way                          fleet.Distance
 	AloneEstimate, SplitEstimate float64
+	// What a transfer takes, as learned from the first outputs of pairs.
+	TransferSerial, TransferPerToken float64 // seconds
+	TransferSamples                  int
 
 	Workers []WorkerTerms // all of the pool
 }
@@ -77,6 +80,7 @@ func (p *Picker) Explain(req *Request, now time.Time, random func(n int) int, s 
 		Model: s.pricing.Model, Rho: s.pricing.rho, Temperature: s.pricing.temperature, BlockSize: p.blockSize,
 		Tokens: req.Tokens, Blocks: len(req.Chains), Err: c.err,
 	}
+	e.TransferSerial, e.TransferPerToken, e.TransferSamples = p.load.TransferEstimate()
 	e.Workers = make([]WorkerTerms, len(s.pool.members))
 	for i := range e.Workers {
 		s.explain(i, &e.Workers[i])

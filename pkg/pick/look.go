@@ -1,6 +1,7 @@
 package pick
 
 import (
+	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -137,14 +138,7 @@ func (s *Scratch) inSubset(i int, side fleet.Role) bool {
 }
 
 // avoids says whether the request should not go to a worker again.
-func (s *Scratch) avoids(i int) bool {
-	for _, e := range s.req.Avoid {
-		if e == s.pool.Workers[i].Endpoint {
-			return true
-		}
-	}
-	return false
-}
+func (s *Scratch) avoids(i int) bool { return slices.Contains(s.req.Avoid, s.pool.Workers[i].Endpoint) }
 
 // lacks is what it costs, in blocks, that a worker does not have the adapter. Of a
 // worker that does not say, it is taken to be so: where nobody says, that makes no

@@ -60,8 +60,10 @@ const (
 
 // String returns the mode as metrics and logs name it.
 func (m Mode) String() string {
-	return [NumModes]string{"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset", "no_prompt", "split_off",
-		"kept_short", "kept_prefill_busy", "kept_faster"}[m]
+	return [NumModes]string{
+		"disaggregated", "aggregated", "no_prefill_ready", "no_prefill_in_subset", "no_prompt", "split_off",
+		"kept_short", "kept_prefill_busy", "kept_faster",
+	}[m]
 }
 
 // Request is what a decision needs to know of a request.

@@ -449,6 +449,7 @@ func (w *world) compareExplained(t *rapid.T, e *pick.Explanation) {
 			want = w.prefillCost(f) + w.penalty(f)
 		case fleet.Decode:
 			want = w.decodeCost(f, 0) + w.penalty(f)
+		case fleet.Aggregated:
 		}
 		if math.Abs(got.Cost[m]-want) > 1e-9*(1+want) {
 			t.Fatalf("worker %d as %v costs %v, want %v: %+v", f.ID, got.Side, got.Cost[m], want, got)
