@@ -57,8 +57,8 @@ var (
 	descStrays   = desc("worker_events_stray_total", "Events that another rank's publisher sent for this rank; their ids cannot be followed.", "worker_id", "rank")
 
 	descRho         = desc("prefill_busy_ratio", "Share of time that workers which compute prompts were busy with it, a mean over some two minutes.")
-	descPace        = desc("worker_prefill_seconds_per_token", "What a prompt token takes on a worker, learned from first outputs; absent until it is known.", "worker_id", "rank")
-	descTransfer    = desc("transfer_seconds", "What handing a prompt from prefill to decode worker takes, learned from first outputs: once (serial), and for each of its tokens (per_token); absent until it is known.", "part")
+	descPace        = desc("worker_prefill_seconds_per_token", "What a prompt token takes on a worker, learned from first outputs; 0 until it is known.", "worker_id", "rank")
+	descTransfer    = desc("transfer_seconds", "What handing a prompt from prefill to decode worker takes, learned from first outputs: once (serial), and for each of its tokens (per_token); 0 until it is known.", "part")
 	descPrefillLoad = desc("worker_prefill_tokens", "Prompt tokens booked on a worker and not yet computed.", "worker_id", "rank")
 	descDecodeLoad  = desc("worker_decode_blocks", "KV blocks of the requests that decode on a worker.", "worker_id", "rank")
 	descRequests    = desc("worker_requests", "Requests that decode on a worker.", "worker_id", "rank")
@@ -303,13 +303,10 @@ func labelsOf(k fleet.Key) (id, rank string) {
 func (c *collector) learned(gauge func(*prometheus.Desc, float64, ...string)) {
 	gauge(descRho, c.load.Rho())
 	c.load.Read(func(k fleet.Key, f load.Figures) {
-		if f.SecondsPerToken > 0 {
-			id, rank := labelsOf(k)
-			gauge(descPace, f.SecondsPerToken, id, rank)
-		}
+		id, rank := labelsOf(k)
+		gauge(descPace, f.SecondsPerToken, id, rank)
 	})
-	if serial, perToken, samples := c.load.TransferEstimate(); samples > 0 {
-		gauge(descTransfer, serial, "serial")
-		gauge(descTransfer, perToken, "per_token")
-	}
+	serial, perToken, _ := c.load.TransferEstimate()
+	gauge(descTransfer, serial, "serial")
+	gauge(descTransfer, perToken, "per_token")
 }
