@@ -17,7 +17,6 @@ type Scratch struct {
 
 	req     *Request
 	pool    *pool
-	table   *load.Table
 	pricing pricing
 	match   index.Match
 	active  []int32 // by row of the load table
@@ -35,7 +34,7 @@ type Scratch struct {
 // look finds the candidates of a request, and all about them that does not change
 // before the decision.
 func (s *Scratch) look(p *Picker, req *Request, now time.Time) {
-	s.req, s.pool, s.table = req, p.pool.Load(), p.load
+	s.req, s.pool = req, p.pool.Load()
 	p.load.Age(now)
 	s.price(p, req)
 	s.pricing.now = now.UnixNano()

@@ -238,7 +238,13 @@ func testCurl(t *testing.T, d demo) {
 // testMetrics compares the metrics that the demo's picker serves with those that
 // the documents name, both ways.
 func testMetrics(t *testing.T, d demo) {
-	_, served := d.do(t, http.MethodGet, d.metrics+"/metrics", nil, "")
+	served := ""
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(served, "warmpath_engine_waiting_requests{"); {
+		// What engines say of themselves is there once they have been asked.
+		if _, served = d.do(t, http.MethodGet, d.metrics+"/metrics", nil, ""); time.Now().After(end) {
+			t.Fatal("the metrics of the workers' engines are never read")
+		}
+	}
 	operate, err := os.ReadFile(filepath.Join(root, "docs", "operate.md"))
 	if err != nil {
 		t.Fatal(err)
