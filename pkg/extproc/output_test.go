@@ -231,7 +231,7 @@ func TestOutputOfManyStreams(t *testing.T) {
 			for range 8 {
 				e.send(answerBodyMsg(strings.Repeat("data: a\n\n", i), false))
 			}
-			for replies := 0; replies < 2+1+8; replies++ { // the decision, the body, the headers, the chunks
+			for range 2 + 1 + 8 { // the decision, the body, the headers, the chunks
 				e.next()
 			}
 			if i%3 == 0 {
