@@ -205,6 +205,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 	s.metrics.decided(&st.decision, source, err)
 	if err == nil && prompted {
 		s.metrics.askedWith(source)
+		st.output = newOutput(r, w)
 	}
 	if err == nil {
 		s.name(r, h, &st.decision)

@@ -44,6 +44,7 @@ type stream struct {
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
 	renamed   renamed      // what became of the model's name
+	output    output       // of the response
 
 	// One message and one chunk serve all body messages: gRPC has encoded a
 	// message when Send returns.
@@ -252,6 +253,7 @@ func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3
 	code := statusOf(m.GetHeaders().GetHeaders())
 	st.srv.metrics.answered(code)
 	st.noteAnswer(msg, code)
+	st.output.begin(m.GetHeaders().GetHeaders())
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
 		ResponseHeaders: &extprocv3.HeadersResponse{Response: st.replyHeaders(m)},
 	}})
@@ -270,6 +272,7 @@ func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 			st.announced.PrefillDone()
 		}
 	}
+	st.countOutput(m.GetBody())
 	if st.reply == fullDuplex {
 		return st.echo(st.renamed.next(m.GetBody()), m.GetEndOfStream(), responseSide)
 	}

@@ -104,7 +104,7 @@ func BenchmarkRequest(b *testing.B) {
 		table.Unlock()
 		r.Name("5c9d3a6e-0f1b-4e47-9c64-8d0e4f0f7a11")
 		r.PrefillDone(now)
-		r.Output(1)
+		r.Output(1, 1)
 		r.Release()
 	}
 }

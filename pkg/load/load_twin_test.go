@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -17,7 +18,8 @@ import (
 type placed struct {
 	prefill, decode *load.Worker
 	tokens, blocks  int
-	output          int
+	output          int // blocks
+	counts          int // of them
 	chains          []block.Chain
 	prefilled       bool
 	r               *load.Reservation
@@ -36,7 +38,7 @@ func (s *slowTable) figures(w *load.Worker) (f load.Figures) {
 			continue
 		}
 		f.Requests++
-		f.DecodeBlocks += p.blocks - len(p.chains) + p.output
+		f.DecodeBlocks += p.blocks - len(p.chains) + p.counts
 		for _, c := range p.chains {
 			if !used[c] {
 				used[c] = true
@@ -45,6 +47,15 @@ func (s *slowTable) figures(w *load.Worker) (f load.Figures) {
 		}
 	}
 	return f
+}
+
+// slowWeighed is the tenths of n blocks, a half rounded up.
+func slowWeighed(n, tenths int) int {
+	counts := 0
+	for 10*counts+5 <= n*min(10, tenths) {
+		counts++
+	}
+	return counts
 }
 
 // idle says whether nothing under way concerns a worker (any more).
@@ -151,13 +162,16 @@ func TestTableEqualsTwin(t *testing.T) {
 			},
 			"output": func(t *rapid.T) {
 				p, n := draw(t), rapid.IntRange(-1, 9).Draw(t, "blocks")
-				p.r.Output(n)
-				p.output = max(p.output, n)
+				tenths := rapid.IntRange(-1, 11).Draw(t, "tenths left")
+				p.r.Output(n, float64(tenths)/10)
+				if n > p.output {
+					p.output, p.counts = n, slowWeighed(n, tenths)
+				}
 			},
 			"release": func(t *rapid.T) {
 				p := draw(t)
 				p.r.Release()
-				p.r.Output(100)
+				p.r.Output(100, 1)
 				p.r.PrefillDone(moment)
 				p.r.Release()
 				slow.live = slices.DeleteFunc(slow.live, func(o *placed) bool { return o == p })
@@ -225,6 +239,62 @@ func TestChainsThatAreNone(t *testing.T) {
 	})
 }
 
+// TestOutputIsWeighed: every number of blocks with every tenth, what is no share,
+// and words that come late.
+func TestOutputIsWeighed(t *testing.T) {
+	figure := func(say func(r *load.Reservation)) int {
+		table := load.NewTable()
+		r := reserveChains(table, 1, 1, 0, 3, nil)
+		say(r)
+		n := figures(table)[key(1)].DecodeBlocks - 3
+		if r.Release(); figures(table)[key(1)] != (load.Figures{}) {
+			t.Errorf("released, yet the worker has %+v", figures(table)[key(1)])
+		}
+		return n
+	}
+	for blocks := range 12 {
+		for tenths := range 11 {
+			got := figure(func(r *load.Reservation) { r.Output(blocks, float64(tenths)/10) })
+			if want := slowWeighed(blocks, tenths); got != want {
+				t.Errorf("%d blocks, %d tenths left: %d count, want %d", blocks, tenths, got, want)
+			}
+		}
+	}
+	for left, want := range map[float64]int{-1: 0, 1.5: 8, math.Inf(1): 8, math.Inf(-1): 0} {
+		if got := figure(func(r *load.Reservation) { r.Output(8, left) }); got != want {
+			t.Errorf("%v left of 8 blocks: %d count, want %d", left, got, want)
+		}
+	}
+	if got := figure(func(r *load.Reservation) { r.Output(8, math.NaN()) }); got != 0 {
+		t.Errorf("NaN left: %d count, want none", got)
+	}
+	if got := figure(func(r *load.Reservation) { r.Output(8, 0.5); r.Output(4, 1); r.Output(8, 1) }); got != 4 {
+		t.Errorf("a late word counts: %d, want 4", got)
+	}
+	// A nearly finished output weighs less than it did half way.
+	if got := figure(func(r *load.Reservation) { r.Output(8, 0.5); r.Output(14, 0.125) }); got != 2 {
+		t.Errorf("14 blocks, an eighth left: %d count, want 2", got)
+	}
+}
+
+// TestOutputMakesAChoiceStale only where the worker becomes dearer.
+func TestOutputMakesAChoiceStale(t *testing.T) {
+	table := load.NewTable()
+	w := table.Worker(key(1))
+	r := reserveChains(table, 1, 1, 0, 3, nil)
+	for _, say := range []struct {
+		blocks int
+		left   float64
+		dearer bool
+	}{{4, 1, true}, {4, 1, false}, {5, 0.5, false}, {9, 0.5, true}} {
+		before := w.Version()
+		r.Output(say.blocks, say.left)
+		if dearer := w.Version() != before; dearer != say.dearer {
+			t.Errorf("%+v: the version changed: %v", say, dearer)
+		}
+	}
+}
+
 // TestRowsAreTakenOver: a worker that takes the row of one that left starts at
 // zero, and one that left keeps no other from its row.
 func TestRowsAreTakenOver(t *testing.T) {
@@ -280,7 +350,7 @@ func TestSharedBlocksConcurrently(t *testing.T) {
 				r := reserveChains(table, random.Uint64N(workers), random.Uint64N(workers), 10, len(chains)+1, chains)
 				r.Name(string(rune('a' + random.IntN(26))))
 				r.PrefillDone(moment)
-				r.Output(random.IntN(5))
+				r.Output(random.IntN(5), random.Float64())
 				if live = append(live, r); len(live) > 8 {
 					live[0].Release()
 					live = live[1:]

@@ -24,13 +24,13 @@ func (r *Reservation) Moved(to fleet.Key) *Reservation {
 	if r.prefill == r.decode {
 		b.Prefill = w
 	}
-	computed, name, output := r.state == decoding, r.name, r.output
+	computed, name := r.state == decoding, r.name
 	if computed {
 		b.PrefillTokens = 0
 	}
 	r.release()
 	next := t.Reserve(b)
-	next.output = output
+	next.output, next.counts = r.output, r.counts
 	switch {
 	case computed:
 		next.prefillDone()

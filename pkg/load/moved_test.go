@@ -71,3 +71,25 @@ func TestMoved(t *testing.T) {
 		})
 	}
 }
+
+// TestMovedOutput: output that was counted goes along, and grows on from there.
+func TestMovedOutput(t *testing.T) {
+	table := load.NewTable()
+	r := reserveChains(table, 1, 1, 30, 3, []block.Chain{1, 2})
+	r.Output(4, 0.5)
+	r = r.Moved(key(2))
+	if got := figures(table)[key(2)].DecodeBlocks; got != 3+2 {
+		t.Errorf("moved: %d blocks, want 5", got)
+	}
+	r.Output(3, 1) // said before, of less
+	r.Output(6, 0.5)
+	if got := figures(table)[key(2)].DecodeBlocks; got != 3+3 {
+		t.Errorf("grown: %d blocks, want 6", got)
+	}
+	r.Release()
+	for k, f := range figures(table) {
+		if f != (load.Figures{}) {
+			t.Errorf("released, yet %v has %+v", k, f)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
@@ -27,12 +28,13 @@ type Reservation struct {
 	prefill, decode *Worker
 	last            *run // of the blocks that may be shared, nil when there are none
 	tokens          int  // on prefill
-	alone           int  // blocks on decode that nobody shares: those of the output, too
+	alone           int  // blocks on decode that nobody shares: those of the output, too, as far as they count
 
 	at     time.Time // of the decision, zero when there is nothing to learn
 	queued int       // tokens on prefill that came before
 	prompt int
 	output int // blocks of the output
+	counts int // of them, so many count: the weight is less than 1 for one that is soon over
 
 	name  string // the id that workers know, empty when it does not matter (any more)
 	state state
@@ -111,21 +113,35 @@ func (r *Reservation) prefillDone() {
 	r.table.unhold(r.prefill)
 }
 
-// Output says how many KV blocks the output uses so far. It only grows, and has no
-// effect after Release.
-func (r *Reservation) Output(blocks int) {
+// Output says how many KV blocks the output uses so far, and which share of the
+// output is still to come, 0 to 1: they are weighed with it, since they will be free
+// the sooner the less is left (dynamo.md 4.2, track-output-blocks). It is 1 where
+// nobody knows how long the output will be. A word of no more blocks than before has
+// no effect, and neither has one after Release.
+func (r *Reservation) Output(blocks int, left float64) {
 	t := r.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	more := blocks - r.output
-	if r.state == released || more <= 0 {
+	if r.state == released || blocks <= r.output {
 		return
 	}
 	r.output = blocks
+	more := weighed(blocks, left) - r.counts
+	r.counts += more
 	r.alone += more
 	r.decode.own.blocks += int64(more)
 	r.decode.putBlocks()
-	r.decode.version.Add(1)
+	if more > 0 {
+		r.decode.version.Add(1)
+	}
+}
+
+// weighed is how many blocks count, at most all.
+func weighed(blocks int, left float64) int {
+	if !(left > 0) { // NaN is no share
+		return 0
+	}
+	return int(math.Round(float64(blocks) * min(1, left)))
 }
 
 // Release takes the whole booking off. Only the first call has an effect.

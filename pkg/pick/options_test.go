@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
@@ -84,4 +85,41 @@ func TestBounds(t *testing.T) {
 		t.Errorf("over the bound: %v, want ErrBusy", err)
 	}
 	r.mustPick(t, pick.Request{PromptLess: true}).Reservation.Release()
+}
+
+// TestTracksOutput: it is a knob of the Dynamo model. What the output uses then makes
+// a worker dearer, and less so the nearer its end is.
+func TestTracksOutput(t *testing.T) {
+	r := newRig(t, 0, worker(1, fleet.Aggregated), worker(2, fleet.Aggregated))
+	for _, tc := range []struct {
+		model pick.Model
+		knob  bool
+		want  bool
+	}{{pick.Congestion, false, false}, {pick.Congestion, true, false}, {pick.Dynamo, false, false}, {pick.Dynamo, true, true}} {
+		o := pick.DefaultOptions()
+		o.Model, o.Dynamo.TrackOutputBlocks = tc.model, tc.knob
+		r.picker.SetOptions(o)
+		if got := r.picker.TracksOutput(); got != tc.want {
+			t.Errorf("%v, knob %v: %v", tc.model, tc.knob, got)
+		}
+	}
+	first := r.mustPick(t, pick.Request{Tokens: 1})
+	second := r.mustPick(t, pick.Request{Tokens: 1})
+	if first.Decode.ID == second.Decode.ID {
+		t.Fatal("both requests are on one worker")
+	}
+	for _, d := range []pick.Decision{first, second} {
+		d.Reservation.PrefillDone(time.Unix(1, 0))
+	}
+	first.Reservation.Output(20, 1)
+	second.Reservation.Output(10, 1)
+	if d := r.mustPick(t, pick.Request{Tokens: 1}); d.Decode.ID != second.Decode.ID {
+		t.Error("the worker with the longer output got the next request")
+	} else {
+		d.Reservation.Release()
+	}
+	first.Reservation.Output(25, 0.1)
+	if d := r.mustPick(t, pick.Request{Tokens: 1}); d.Decode.ID != first.Decode.ID {
+		t.Error("the worker whose output is nearly over did not get the next request")
+	}
 }

@@ -34,6 +34,10 @@ type Body struct {
 	// are absent, null, or a number that is not a plain count: such a number is
 	// for the engine to judge.
 	MaxTokens int
+	// ExpectedOutput is nvext.agent_hints.osl, the length of the output in tokens as
+	// the client expects it (dynamo.md 4.4). It is 0 when it is absent, or anything
+	// but a plain count: a hint is no reason to refuse a request.
+	ExpectedOutput int
 	// HasMedia says that the prompt is more than text: a message has an image,
 	// audio, video or file part, or a completion has prompt_embeds.
 	HasMedia bool
@@ -130,6 +134,7 @@ func (r *reader) finish() *Error {
 	if r.kind == Responses {
 		b.MaxTokens = r.maxOutput
 	}
+	b.ExpectedOutput = r.expected
 	b.HasMedia = r.media || r.embeds && b.Form == NoPrompt
 	if len(b.given) > 0 && (b.Form == Messages || b.Form == Text) {
 		b.Tokens, b.given = b.given, b.Tokens

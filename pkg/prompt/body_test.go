@@ -201,9 +201,42 @@ func TestDepthLimit(t *testing.T) {
 	}
 }
 
+// TestExpectedOutput: a hint that is none is left out, and never an error.
+func TestExpectedOutput(t *testing.T) {
+	for hints, want := range map[string]int{
+		`{"agent_hints":{"osl":300,"priority":2}}`:                    300,
+		`{"agent_hints":{"priority":{"osl":1},"o\u0073l":300}}`:       300,
+		`{"agent_hints":{"osl":1,"osl":2},"osl":3}`:                   2,
+		`{"agent_hints":{"osl":1,"osl":null}}`:                        0,
+		`{"agent_hints":{"osl":1},"agent_hints":{}}`:                  0,
+		`{"agent_hints":{"osl":1},"agent_hints":null}`:                0,
+		`{"agent_hints":{"osl":1}},"nvext":{}`:                        0,
+		`{"agent_hints":{"osl":1}},"nvext":null`:                      0,
+		`{"agent_hints":{"osl":"300"}}`:                               0,
+		`{"agent_hints":{"osl":-300}}`:                                0,
+		`{"agent_hints":{"osl":3e2}}`:                                 0,
+		`{"agent_hints":{"osl":30000000000000000000000000000000000}}`: 0,
+		`{"agent_hints":{"osl":[300]}}`:                               0,
+		`{"agent_hints":[{"osl":300}]}`:                               0,
+		`{"agent_hints":300}`:                                         0,
+		`{"osl":300}`:                                                 0,
+	} {
+		for kind, field := range map[Kind]string{
+			Chat: `"messages":[{}]`, Completion: `"prompt":"a"`, Responses: `"input":"a"`, AnthropicMessages: `"messages":[{}]`,
+		} {
+			var b Body
+			if err := b.Scan(kind, fmt.Appendf(nil, `{"model":"m",%s,"nvext":%s}`, field, hints)); err != nil {
+				t.Errorf("%v, nvext %s: %v", kind, hints, err)
+			} else if b.ExpectedOutput != want {
+				t.Errorf("%v, nvext %s: %d tokens are expected, want %d", kind, hints, b.ExpectedOutput, want)
+			}
+		}
+	}
+}
+
 // TestTruncated cuts a body at every byte: only the whole is accepted.
 func TestTruncated(t *testing.T) {
-	whole := `{"model":"m\u0041","messages":[{"role":"user","content":[{"type":"text","text":"a\n"},null]}],"stream":false,"max_tokens":12,"nvext":{"token_data":[1, 234567890,7],"cache_salt":"s"},"temperature":-1.5e+3}`
+	whole := `{"model":"m\u0041","messages":[{"role":"user","content":[{"type":"text","text":"a\n"},null]}],"stream":false,"max_tokens":12,"nvext":{"token_data":[1, 234567890,7],"agent_hints":{"priority":1,"osl":9},"cache_salt":"s"},"temperature":-1.5e+3}`
 	var b Body
 	for i := range whole {
 		var e *Error
@@ -244,7 +277,7 @@ func TestTokenWidths(t *testing.T) {
 func bodyText(t *rapid.T) []byte {
 	space := rapid.SampledFrom([]string{"", "", "", " ", "\n", "\t \r"})
 	scalars := []string{`null`, `true`, `false`, `0`, `7`, `-1`, `1.5`, `1e3`, `123456`, `4294967295`, `4294967296`, `""`, `"a"`, `"text"`, `"image_url"`, `"a\u00e9\"\\"`, `"\ud83d\ude00"`, `"\ud83dx"`, "\"\xff\"", `"a long string \/ of more than sixteen bytes"`}
-	keys := []string{"model", "stream", "prompt", "messages", "max_tokens", "max_completion_tokens", "cache_salt", "nvext", "token_data", "prompt_embeds", "input", "max_output_tokens", "output", "content", "type", "image_url", "input_audio", "role", "x", `mod\u0065l`, `\u0070rompt`, `messa\u0067es`, `a\"b`}
+	keys := []string{"model", "stream", "prompt", "messages", "max_tokens", "max_completion_tokens", "cache_salt", "nvext", "token_data", "agent_hints", "osl", "prompt_embeds", "input", "max_output_tokens", "output", "content", "type", "image_url", "input_audio", "role", "x", `mod\u0065l`, `\u0070rompt`, `messa\u0067es`, `a\"b`}
 	var value func(depth int) string
 	list := func(depth int, element func(int) string) string {
 		var parts []string
@@ -285,7 +318,7 @@ func bodyText(t *rapid.T) []byte {
 	}
 	body := object(0)
 	if rapid.Bool().Draw(t, "sound") { // a body that is more likely to be accepted
-		body = `{"model":"m","prompt":` + value(2) + `,"messages":` + list(1, func(d int) string { return object(d) }) + `,"input":` + value(1) + `,"nvext":{"token_data":` + list(1, id) + `},` + strings.TrimPrefix(body, "{")
+		body = `{"model":"m","prompt":` + value(2) + `,"messages":` + list(1, func(d int) string { return object(d) }) + `,"input":` + value(1) + `,"nvext":{"agent_hints":` + object(2) + `,"token_data":` + list(1, id) + `},` + strings.TrimPrefix(body, "{")
 	}
 	out := []byte(space.Draw(t, "s") + body + space.Draw(t, "s"))
 	if rapid.IntRange(0, 3).Draw(t, "break") == 0 && len(out) > 0 {

@@ -39,9 +39,19 @@ func extension(key []byte) field {
 		return fieldInnerSalt
 	case "token_data":
 		return fieldTokenData
+	case "agent_hints":
+		return fieldHints
 	default:
 		return unknown
 	}
+}
+
+// hint returns the field of a key of nvext.agent_hints (dynamo.md 4.4).
+func hint(key []byte) field {
+	if string(key) == "osl" {
+		return fieldExpected
+	}
+	return unknown
 }
 
 // value reads the value of a known key at its first byte. It first undoes an
@@ -76,6 +86,10 @@ func (r *reader) value(f field) (err *jsonscan.Error) {
 		r.innerSalt, err = r.stringValue(f, inner)
 	case fieldTokenData:
 		err = r.tokenData(inner)
+	case fieldHints:
+		err = r.hints(inner)
+	case fieldExpected:
+		err = r.hintedCount(inner + 1)
 	case fieldPrompt:
 		if r.kind != Completion {
 			return r.Skip(depth)
@@ -99,7 +113,7 @@ func (r *reader) value(f field) (err *jsonscan.Error) {
 // extensions reads nvext.
 func (r *reader) extensions() *jsonscan.Error {
 	const depth = 1
-	r.innerSalt, r.body.given = jsonscan.Span{}, r.body.given[:0]
+	r.innerSalt, r.body.given, r.expected = jsonscan.Span{}, r.body.given[:0], 0
 	r.faults[fieldInnerSalt], r.faults[fieldTokenData] = fault{}, fault{}
 	switch r.Data[r.Pos] {
 	case '{':
@@ -109,6 +123,25 @@ func (r *reader) extensions() *jsonscan.Error {
 	default:
 		return r.wrongValue(fieldExt, depth, msgObject)
 	}
+}
+
+// hints reads nvext.agent_hints. Whatever they are, they are no fault.
+func (r *reader) hints(depth int) *jsonscan.Error {
+	r.expected = 0
+	if r.Data[r.Pos] != '{' {
+		return r.Skip(depth)
+	}
+	return r.object(depth+1, hint)
+}
+
+// hintedCount reads nvext.agent_hints.osl.
+func (r *reader) hintedCount(depth int) (err *jsonscan.Error) {
+	r.expected = 0
+	if !jsonscan.IsDigit(r.Data[r.Pos]) {
+		return r.Skip(depth)
+	}
+	r.expected, err = r.count(fieldExpected, depth)
+	return err
 }
 
 // tokenData reads nvext.token_data.

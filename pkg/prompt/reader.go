@@ -24,6 +24,8 @@ const (
 	fieldExt
 	fieldInnerSalt
 	fieldTokenData
+	fieldHints
+	fieldExpected
 	fields
 )
 
@@ -42,6 +44,8 @@ var names = [fields]string{
 	fieldExt:           "nvext",
 	fieldInnerSalt:     "nvext.cache_salt",
 	fieldTokenData:     "nvext.token_data",
+	fieldHints:         "nvext.agent_hints",
+	fieldExpected:      "nvext.agent_hints.osl",
 }
 
 const (
@@ -70,7 +74,7 @@ type reader struct {
 
 	model, salt, innerSalt   jsonscan.Span
 	maxTokens, maxCompletion int
-	maxOutput                int
+	maxOutput, expected      int
 	media, embeds            bool
 }
 

@@ -18,6 +18,7 @@ type twinBody struct {
 	exact       bool
 	lists       int
 	maxTokens   int
+	expected    int
 	media       bool
 
 	faults map[string]bool // names of the fields of a wrong type
@@ -100,6 +101,8 @@ func (t *twinBody) fields(kind Kind, root map[string]any) {
 		if s := t.text("nvext.cache_salt", ext["cache_salt"]); s != "" {
 			t.salt = s
 		}
+		hints, _ := ext["agent_hints"].(map[string]any)
+		t.expected = plainCount(hints["osl"])
 		if v := ext["token_data"]; v != nil {
 			list, isList := v.([]any)
 			given, ok := ids(list)
@@ -169,10 +172,14 @@ func (t *twinBody) text(name string, v any) string {
 }
 
 func (t *twinBody) count(name string, v any) int {
-	n, ok := v.(json.Number)
-	if v != nil && !ok {
+	if _, ok := v.(json.Number); v != nil && !ok {
 		t.faults[name] = true
 	}
+	return plainCount(v)
+}
+
+func plainCount(v any) int {
+	n, _ := v.(json.Number)
 	i, err := strconv.ParseInt(string(n), 10, 64)
 	if err != nil || i < 0 {
 		return 0
@@ -308,6 +315,8 @@ func differs(b *Body, err error, want twinBody, data []byte) string {
 		return "tokens"
 	case b.MaxTokens != want.maxTokens:
 		return "max tokens " + strconv.Itoa(b.MaxTokens)
+	case b.ExpectedOutput != want.expected:
+		return "expected output " + strconv.Itoa(b.ExpectedOutput)
 	case b.HasMedia != want.media:
 		return "media"
 	case b.Start < 0 || b.Start > b.End || b.End > len(data):
