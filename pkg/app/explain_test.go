@@ -37,6 +37,7 @@ func TestExplain(t *testing.T) {
 	r.waitReady(t)
 	_, body := tokens(1, 12) // three blocks
 	first := r.ask(t, completions, body)["x-prefiller-host-port"]
+	r.wantIdle(t) // its load has ended
 
 	x, _ := r.explained(t, completions, body, http.StatusOK)
 	if x.Model != "Congestion" || x.BlockSize != 4 || x.Prompt != (ExplainedPrompt{Tokens: 12, Blocks: 3, Source: "token_ids"}) {

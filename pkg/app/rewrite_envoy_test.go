@@ -35,6 +35,10 @@ func startModelWorker(t *testing.T) *modelWorker {
 	t.Helper()
 	w := &modelWorker{goOn: make(chan struct{}), requests: make(chan *http.Request, 1), bodies: make(chan string, 1)}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			http.NotFound(rw, r)
+			return
+		}
 		body, _ := io.ReadAll(r.Body)
 		w.requests <- r
 		w.bodies <- string(body)
