@@ -19,6 +19,9 @@ func (s *RoutingPolicySpec) FillFrom(environment *RoutingPolicySpec) {
 	set(&d.Condition, e.Condition)
 	fill(&d.EffISLThreshold, e.EffISLThreshold)
 	fill(&d.EffISLRatioThreshold, e.EffISLRatioThreshold)
+	if d.PrefillBusyThreshold == nil {
+		fill(&d.PrefillBusyThresholdFraction, e.PrefillBusyThresholdFraction)
+	}
 	a, b := &s.Admission, &environment.Admission
 	set(&a.Queue.Policy, b.Queue.Policy)
 	fill(&a.ActivePrefillTokensThreshold, b.ActivePrefillTokensThreshold)

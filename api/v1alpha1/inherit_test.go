@@ -21,6 +21,7 @@ func everything() *RoutingPolicySpec {
 	e.EventPlane.SpeculationTTL, e.EventPlane.ReplicaSync = &Duration{10 * time.Second}, true
 	e.Disaggregation = DisaggregationSpec{
 		Mode: DisaggregationRequired, Condition: ConditionShortPrompt, EffISLThreshold: new(int64(11)), EffISLRatioThreshold: new(0.12),
+		PrefillBusyThresholdFraction: new(0.125),
 	}
 	e.Admission = AdmissionSpec{
 		ActivePrefillTokensThreshold: new(int64(13)), ActivePrefillTokensThresholdFraction: new(0.14),
@@ -64,7 +65,7 @@ func TestFileCountsBeforeEnvironment(t *testing.T) {
   cost: {overlapScoreCredit: 1, overlapScoreCreditDecay: 0, hostCacheHitWeight: 0.75, diskCacheHitWeight: 0.25, sharedCacheType: None,
     sharedCacheMultiplier: 0, prefillLoadScale: 1, decodeActiveRequestWeight: 0, temperature: 0, assumeKVReuse: true, trackPrefillTokens: true,
     trackActiveBlocks: true, trackOutputBlocks: false, useKVEvents: true, routerTTL: 0s},
-  disaggregation: {mode: WhenReady, condition: Never, effISLThreshold: 0, effISLRatioThreshold: 0},
+  disaggregation: {mode: WhenReady, condition: Never, effISLThreshold: 0, effISLRatioThreshold: 0, prefillBusyThresholdFraction: 0},
   admission: {activePrefillTokensThreshold: 0, activePrefillTokensThresholdFraction: 0, activeDecodeBlocksThreshold: 0, activeDecodeBlocksThresholdFraction: 0, queue: {policy: FCFS}}}
 `
 	want, err := Decode([]byte(file), "f")
@@ -77,6 +78,31 @@ func TestFileCountsBeforeEnvironment(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A bound of prefill workers in tokens is a bound: the environment adds none.
+func TestBusyTokensCountBeforeEnvironment(t *testing.T) {
+	file := strings.TrimSuffix(minimal, "}\n") + ", disaggregation: {condition: PrefillBusy, prefillBusyThreshold: 4096}}\n"
+	got, _, err := decodeConfig([]byte(file), "f", everything())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := &got.Spec.Disaggregation; *d.PrefillBusyThreshold != 4096 || d.PrefillBusyThresholdFraction != nil {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A condition of the environment needs a bound of it, and the error names that.
+func TestConditionOfEnvironmentNeedsBound(t *testing.T) {
+	e := &RoutingPolicySpec{Disaggregation: DisaggregationSpec{Condition: ConditionEither}}
+	_, _, err := decodeConfig([]byte(minimal), "f", e)
+	if err == nil || !strings.Contains(err.Error(), "DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD") {
+		t.Errorf("got %v", err)
+	}
+	e.Disaggregation.PrefillBusyThresholdFraction = new(0.5)
+	if _, _, err = decodeConfig([]byte(minimal), "f", e); err != nil {
+		t.Errorf("with a bound: %v", err)
 	}
 }
 

@@ -4,7 +4,7 @@ package v1alpha1
 // own, and which. It has no effect on pools without prefill workers, but for
 // Required.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.condition) || !(self.condition in ['PrefillBusy', 'Either']) || has(self.prefillBusyThreshold)",message="prefillBusyThreshold is required with condition PrefillBusy or Either"
+// +kubebuilder:validation:XValidation:rule="!has(self.condition) || !(self.condition in ['PrefillBusy', 'Either']) || has(self.prefillBusyThreshold) || has(self.prefillBusyThresholdFraction)",message="prefillBusyThreshold or prefillBusyThresholdFraction is required with condition PrefillBusy or Either"
 type DisaggregationSpec struct {
 	// Mode says when requests are split.
 	// +warmpath:default="WhenReady"
@@ -29,17 +29,27 @@ type DisaggregationSpec struct {
 
 	// EffISLRatioThreshold is the share of the prompt that these tokens must be below
 	// as well: Dynamo's DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD. 1: any
-	// share that is not the whole prompt.
+	// share that is not the whole prompt, so that a short prompt of which nothing is
+	// cached is split. Above 1 the number of tokens decides alone.
 	// +warmpath:counts=0.7
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=1
+	// +kubebuilder:validation:Maximum=2
 	EffISLRatioThreshold *float64 `json:"effISLRatioThreshold,omitempty"`
 
 	// PrefillBusyThreshold is, with condition PrefillBusy or Either, how many prompt
-	// tokens may wait on the prefill worker before it is busy. Required with these.
+	// tokens may wait on the prefill worker before it is busy. This or
+	// prefillBusyThresholdFraction is required with these. 0: no token may wait.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000
 	PrefillBusyThreshold *int64 `json:"prefillBusyThreshold,omitempty"`
+
+	// PrefillBusyThresholdFraction is the same as a share of the tokens that the
+	// worker computes in one step: Dynamo's
+	// DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD. Binds only workers that say
+	// how many these are. A worker over either bound is busy. 0: no token may wait.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	PrefillBusyThresholdFraction *float64 `json:"prefillBusyThresholdFraction,omitempty"`
 
 	// NeedsPair says whether the data plane serves a request only when both workers
 	// are named. A condition then chooses aggregated workers where the pool has some,
@@ -128,7 +138,13 @@ type TransferSpec struct {
 }
 
 // BandwidthSpec is how fast KV blocks move between two workers, in bytes per second,
-// by the nearest place that they share (topology). Left out: not known.
+// by the nearest place that they share (topology). Left out: not known, and then no
+// time is counted. So all places that are further than one that is set must be set
+// as well, and must not be faster than a nearer one: a pair would be taken for being
+// far from each other.
+//
+// +kubebuilder:validation:XValidation:rule="(!has(self.host) || has(self.fabric)) && (!has(self.fabric) || has(self.rack)) && (!has(self.rack) || has(self.zone)) && (!has(self.zone) || has(self.elsewhere))",message="where a place is set, all further ones must be set too, of host, fabric, rack, zone, elsewhere; one that is left out would cost nothing"
+// +kubebuilder:validation:XValidation:rule="[[has(self.host) ? self.host : '', has(self.fabric) ? self.fabric : '', has(self.rack) ? self.rack : '', has(self.zone) ? self.zone : '', has(self.elsewhere) ? self.elsewhere : ''].map(r, r == '' ? 0.0 : double(r.find('[0-9.]+')) * (r.endsWith('Ki') ? 1024.0 : r.endsWith('Mi') ? 1048576.0 : r.endsWith('Gi') ? 1073741824.0 : r.endsWith('Ti') ? 1099511627776.0 : r.endsWith('k') ? 1000.0 : r.endsWith('M') ? 1000000.0 : r.endsWith('G') ? 1000000000.0 : r.endsWith('T') ? 1000000000000.0 : 1.0))].all(l, (l[0] == 0.0 || l[0] >= l[1]) && (l[1] == 0.0 || l[1] >= l[2]) && (l[2] == 0.0 || l[2] >= l[3]) && (l[3] == 0.0 || l[3] >= l[4]))",message="a nearer place must not be slower than a further one, of host, fabric, rack, zone, elsewhere"
 type BandwidthSpec struct {
 	// Host is the bandwidth within a host, such as 200G or 150Gi.
 	Host *ByteRate `json:"host,omitempty"`

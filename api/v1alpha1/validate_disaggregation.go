@@ -29,27 +29,55 @@ func (d *DisaggregationSpec) check(p *problems, path string) {
 	checkEnum(p, path+".condition", d.Condition,
 		ConditionNever, ConditionShortPrompt, ConditionPrefillBusy, ConditionEither, ConditionEstimatedTime)
 	checkCount(p, path+".effISLThreshold", d.EffISLThreshold, maxBound)
-	checkNumber(p, path+".effISLRatioThreshold", d.EffISLRatioThreshold, 1)
-	checkCount(p, path+".prefillBusyThreshold", d.PrefillBusyThreshold, maxBound)
-	if busy := d.Condition == ConditionPrefillBusy || d.Condition == ConditionEither; busy && d.PrefillBusyThreshold == nil {
-		p.add(path+".prefillBusyThreshold", "required with condition %s: how many prompt tokens may wait on a prefill worker before it is busy", d.Condition)
-	}
+	checkNumber(p, path+".effISLRatioThreshold", d.EffISLRatioThreshold, 2)
+	d.checkBusy(p, path)
 	checkEnum(p, path+".needsPair", d.NeedsPair, PairAuto, PairAlways, PairNever)
 	d.Transfer.check(p, path+".transfer")
+}
+
+// checkBusy checks the bounds of a prefill worker. The condition may come from the
+// environment, and then so should its bound.
+func (d *DisaggregationSpec) checkBusy(p *problems, path string) {
+	checkCount(p, path+".prefillBusyThreshold", d.PrefillBusyThreshold, maxBound)
+	checkNumber(p, path+".prefillBusyThresholdFraction", d.PrefillBusyThresholdFraction, 1_000_000)
+	busy := d.Condition == ConditionPrefillBusy || d.Condition == ConditionEither
+	if busy && d.PrefillBusyThreshold == nil && d.PrefillBusyThresholdFraction == nil {
+		p.add(path+".prefillBusyThreshold", "this or prefillBusyThresholdFraction is required with condition %s: how many prompt tokens may wait on a prefill worker before it is busy; where the condition comes from the environment (DYN_ROUTER_CONDITIONAL_DISAGG_POLICY), set DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD there", d.Condition)
+	}
 }
 
 func (t *TransferSpec) check(p *problems, path string) {
 	checkCount(p, path+".bytesPerToken", &t.BytesPerToken, maxTransfer)
 	checkCount(p, path+".bytesPerRequest", &t.BytesPerRequest, maxTransfer)
 	checkDuration(p, path+".serialLatency", t.SerialLatency, 0, time.Minute)
-	b := &t.Bandwidth
-	for _, f := range []struct {
+	t.Bandwidth.check(p, path+".bandwidth")
+}
+
+// check also sees to it that a pair never costs less for being further apart: what
+// is left out costs nothing.
+func (b *BandwidthSpec) check(p *problems, path string) {
+	places := []struct {
 		name string
 		rate *ByteRate
-	}{{"host", b.Host}, {"fabric", b.Fabric}, {"rack", b.Rack}, {"zone", b.Zone}, {"elsewhere", b.Elsewhere}} {
-		if f.rate != nil && (f.rate.BytesPerSecond <= 0 || f.rate.BytesPerSecond > maxRate) {
-			p.add(path+".bandwidth."+f.name, "must be above 0 and at most 1000T bytes per second, not %s", number(f.rate.BytesPerSecond))
+	}{{"host", b.Host}, {"fabric", b.Fabric}, {"rack", b.Rack}, {"zone", b.Zone}, {"elsewhere", b.Elsewhere}}
+	nearer := -1 // the last that is set
+	for i, at := range places {
+		if at.rate == nil {
+			if nearer >= 0 {
+				p.add(path+"."+at.name, "required with %s, which is nearer: left out it would cost nothing", places[nearer].name)
+			}
+			continue
 		}
+		got := at.rate.BytesPerSecond
+		switch {
+		case got <= 0 || got > maxRate:
+			p.add(path+"."+at.name, "must be above 0 and at most 1000T bytes per second, not %s", number(got))
+			continue
+		case nearer >= 0 && got > places[nearer].rate.BytesPerSecond:
+			p.add(path+"."+at.name, "%s bytes per second are more than the %s of %s, which is nearer; a nearer place must not be slower than a further one",
+				number(got), number(places[nearer].rate.BytesPerSecond), places[nearer].name)
+		}
+		nearer = i
 	}
 }
 

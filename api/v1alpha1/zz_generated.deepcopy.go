@@ -297,6 +297,11 @@ func (in *DisaggregationSpec) DeepCopyInto(out *DisaggregationSpec) {
 		*out = new(int64)
 		**out = **in
 	}
+	if in.PrefillBusyThresholdFraction != nil {
+		in, out := &in.PrefillBusyThresholdFraction, &out.PrefillBusyThresholdFraction
+		*out = new(float64)
+		**out = **in
+	}
 	in.Transfer.DeepCopyInto(&out.Transfer)
 }
 

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"math"
+
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
@@ -92,9 +94,25 @@ func splitOptions(spec *v1alpha1.RoutingPolicySpec) pick.SplitOptions {
 		o.ShortTokens = int(*d.EffISLThreshold)
 	}
 	setFrom(&o.ShortRatio, d.EffISLRatioThreshold)
-	o.BusyPrefillTokens = int(valueOf(d.PrefillBusyThreshold))
+	o.BusyPrefillTokens, o.BusyPrefillShare = busyPrefill(d)
 	o.NeedsPair = spec.NeedsPair()
 	return o
+}
+
+// anyTokens is a share of the tokens of a step that a single token is above, for
+// bounds of 0: as an option of decisions 0 is no bound.
+const anyTokens = 1e-12
+
+// busyPrefill are the bounds of a prefill worker. One that is left out binds nothing.
+func busyPrefill(d *v1alpha1.DisaggregationSpec) (tokens int, share float64) {
+	tokens = int(valueOf(d.PrefillBusyThreshold))
+	if d.PrefillBusyThresholdFraction == nil {
+		return tokens, 0
+	}
+	if d.PrefillBusyThreshold == nil {
+		tokens = math.MaxInt
+	}
+	return tokens, max(anyTokens, *d.PrefillBusyThresholdFraction)
 }
 
 func transferOptions(t *v1alpha1.TransferSpec) pick.TransferOptions {

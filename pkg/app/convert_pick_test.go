@@ -1,6 +1,7 @@
 package app
 
 import (
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func everyOption() (spec v1alpha1.RoutingPolicySpec) {
 	}
 	spec.Disaggregation = v1alpha1.DisaggregationSpec{
 		Order: v1alpha1.OrderDecodeFirst, Condition: v1alpha1.ConditionEither, EffISLThreshold: new(int64(14)), EffISLRatioThreshold: new(0.15),
-		PrefillBusyThreshold: new(int64(16)), NeedsPair: v1alpha1.PairAlways,
+		PrefillBusyThreshold: new(int64(16)), PrefillBusyThresholdFraction: new(0.16), NeedsPair: v1alpha1.PairAlways,
 		Transfer: v1alpha1.TransferSpec{
 			BytesPerToken: 17, BytesPerRequest: 18, SerialLatency: v1alpha1.Duration{Duration: 1500 * time.Millisecond},
 			Bandwidth: v1alpha1.BandwidthSpec{Host: rate(1), Fabric: rate(2), Rack: rate(3), Zone: rate(4), Elsewhere: rate(5)},
@@ -64,7 +65,7 @@ func TestPickOptions(t *testing.T) {
 		},
 		Classes: map[string]pick.ClassKnobs{"a": {OverlapScoreCredit: new(0.11)}, "b": {PrefillLoadScale: new(0.12), Temperature: new(0.13)}},
 		Split: pick.SplitOptions{
-			Order: pick.DecodeFirst, Condition: pick.IfEither, ShortTokens: 14, ShortRatio: 0.15, BusyPrefillTokens: 16, NeedsPair: true,
+			Order: pick.DecodeFirst, Condition: pick.IfEither, ShortTokens: 14, ShortRatio: 0.15, BusyPrefillTokens: 16, BusyPrefillShare: 0.16, NeedsPair: true,
 		},
 		Transfer:         pick.TransferOptions{BytesPerToken: 17, BytesPerPrompt: 18, SerialSeconds: 1.5},
 		MaxPrefillTokens: 19, MaxDecodeBlocks: 20, MaxPrefillShare: 0.21, MaxBlocksShare: 0.22,
@@ -119,6 +120,30 @@ func TestSplitModes(t *testing.T) {
 		spec.Default()
 		if got := pickOptions(&spec).Split.Condition; got != want {
 			t.Errorf("%s becomes %d, want %d", given, got, want)
+		}
+	}
+}
+
+// A bound of a prefill worker that is left out binds nothing, and one of 0 all.
+func TestBusyPrefill(t *testing.T) {
+	for _, tc := range []struct {
+		tokens *int64
+		share  *float64
+
+		wantTokens int
+		wantShare  float64
+	}{
+		{nil, nil, 0, 0}, // the condition is refused
+		{new(int64(5)), nil, 5, 0},
+		{new(int64(0)), nil, 0, 0},
+		{nil, new(0.5), math.MaxInt, 0.5},
+		{nil, new(0.0), math.MaxInt, anyTokens},
+		{new(int64(5)), new(2.0), 5, 2},
+	} {
+		spec := v1alpha1.RoutingPolicySpec{Disaggregation: v1alpha1.DisaggregationSpec{PrefillBusyThreshold: tc.tokens, PrefillBusyThresholdFraction: tc.share}}
+		spec.Default()
+		if got := pickOptions(&spec).Split; got.BusyPrefillTokens != tc.wantTokens || got.BusyPrefillShare != tc.wantShare {
+			t.Errorf("%v and %v become %d and %v", tc.tokens, tc.share, got.BusyPrefillTokens, got.BusyPrefillShare)
 		}
 	}
 }

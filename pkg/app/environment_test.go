@@ -60,12 +60,17 @@ func TestEnvironment(t *testing.T) {
 		"DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_THRESHOLD": {
 			"512", func(s *spec) { s.Disaggregation.EffISLThreshold = new(int64(512)) }, []string{"-1", "1.5", "1000000001", "x"},
 		},
-		"DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD": {"0.5", func(s *spec) { s.Disaggregation.EffISLRatioThreshold = new(0.5) }, fraction},
+		"DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD": {
+			"1.5", func(s *spec) { s.Disaggregation.EffISLRatioThreshold = new(1.5) }, []string{"-0.1", "2.1", "NaN", "half"},
+		},
+		"DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD": {
+			"0.5", func(s *spec) { s.Disaggregation.PrefillBusyThresholdFraction = new(0.5) }, []string{"-1", "1000001", "NaN", "inf", "x"},
+		},
 		"DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD": {
 			"4096", func(s *spec) { s.Admission.ActivePrefillTokensThreshold = new(int64(4096)) }, []string{"0", "-1", "1.5", "1000000001", "x"},
 		},
 		"DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD_FRAC": {"4", func(s *spec) { s.Admission.ActivePrefillTokensThresholdFraction = new(4.0) }, []string{"0", "-1", "1000001", "x"}},
-		"DYN_ROUTER_QUEUE_THRESHOLD":               {"16.0", func(s *spec) { s.Admission.ActivePrefillTokensThresholdFraction = new(16.0) }, []string{"0", "-1", "x"}},
+		"DYN_ROUTER_QUEUE_THRESHOLD":               {"16.0", func(s *spec) { s.Admission.ActivePrefillTokensThresholdFraction = new(16.0) }, []string{"-1", "1000001", "x"}},
 		"DYN_ROUTER_QUEUE_POLICY":                  {"wspt", func(s *spec) { s.Admission.Queue.Policy = v1alpha1.QueueWSPT }, []string{"WSPT", "lcfs", "x"}},
 		"DYN_ACTIVE_DECODE_BLOCKS_THRESHOLD":       {"0.9", func(s *spec) { s.Admission.ActiveDecodeBlocksThresholdFraction = new(0.9) }, []string{"0", "1.1", "x"}},
 		"DYN_ROUTER_LOAD_AWARE": {"true", func(s *spec) {
@@ -131,7 +136,6 @@ func TestIdleVariables(t *testing.T) {
 		"DYN_ROUTER_APPROXIMATE_CACHE_POLICY":                  {"lru", []string{"x"}},
 		"DYN_ADMISSION_CONTROL":                                {"token-capacity", []string{"x"}},
 		"DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS":                {"10", []string{"-1", "x"}},
-		"DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD": {"0.5", []string{"-1", "x"}},
 		"DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD":  {"0.5", []string{"-1", "x"}},
 		"DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG":                 {"{}", nil},
 		"DYN_ROUTER_POLICY_CONFIG":                             {"/p.yaml", nil},
@@ -201,6 +205,11 @@ func TestEnvironmentTogether(t *testing.T) {
 			[]string{"DYN_ROUTER_QUEUE_THRESHOLD=4", "DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD_FRAC=10"},
 			func(s *spec) { s.Admission.ActivePrefillTokensThresholdFraction = new(4.0) }, "",
 		},
+		"a queue threshold of 0: any token": {
+			[]string{"DYN_ROUTER_QUEUE_THRESHOLD=0", "DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD_FRAC=10"},
+			func(s *spec) { s.Admission.ActivePrefillTokensThresholdFraction = new(anyTokens) }, "",
+		},
+		"no bound of prefill workers": {[]string{"DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD=none"}, func(*spec) {}, ""},
 		"the lower of two bounds, the other way": {
 			[]string{"DYN_ROUTER_QUEUE_THRESHOLD=16", "DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD_FRAC=10"},
 			func(s *spec) { s.Admission.ActivePrefillTokensThresholdFraction = new(10.0) }, "",

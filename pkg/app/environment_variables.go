@@ -151,7 +151,11 @@ func poolVariables() []variable {
 		},
 		{
 			names: named("DYN_ROUTER_CONDITIONAL_DISAGG_EFF_ISL_RATIO_THRESHOLD"), field: split + "effISLRatioThreshold",
-			set: asNumber(1, func(d *draft, v float64) { d.Disaggregation.EffISLRatioThreshold = &v }),
+			set: asNumber(2, func(d *draft, v float64) { d.Disaggregation.EffISLRatioThreshold = &v }),
+		},
+		{
+			names: named("DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD"), field: split + "prefillBusyThresholdFraction",
+			set: orNone(asNumber(1_000_000, func(d *draft, v float64) { d.Disaggregation.PrefillBusyThresholdFraction = &v })),
 		},
 		{
 			names: named("DYN_ACTIVE_PREFILL_TOKENS_THRESHOLD"), field: admission + "activePrefillTokensThreshold",
@@ -162,9 +166,12 @@ func poolVariables() []variable {
 			set: orNone(asPositive(1_000_000, func(d *draft, v float64) { d.Admission.ActivePrefillTokensThresholdFraction = &v })),
 		},
 		{
-			// A request waits while all workers are over either of the two.
+			// A request waits while all workers are over either of the two. Dynamo also
+			// takes 0, with which a worker has room only while no prompt token waits there
+			// (dynamo.md 4.2).
 			names: named("DYN_ROUTER_QUEUE_THRESHOLD"), field: admission + "activePrefillTokensThresholdFraction",
-			set: orNone(asPositive(1_000_000, func(d *draft, v float64) {
+			set: orNone(asNumber(1_000_000, func(d *draft, v float64) {
+				v = max(anyTokens, v)
 				if old := d.Admission.ActivePrefillTokensThresholdFraction; old == nil || *old > v {
 					d.Admission.ActivePrefillTokensThresholdFraction = &v
 				}
@@ -204,7 +211,6 @@ func idleVariables() []variable {
 		ownHash    = "what requests are under way is told by spec.eventPlane.replicaSync, whose hashes are fixed"
 		ownSession = "sessions are named by spec.sessionAffinity, and end with their requests"
 		ownPlace   = "the picker is no part of a Dynamo namespace; which events count is said by spec.eventPlane.nats.namespace"
-		inTokens   = "it is a share here and tokens there: set spec.disaggregation.prefillBusyThreshold"
 	)
 	return []variable{
 		{names: named("DYN_ROUTER_MODE"), why: "the picker always routes by what workers hold and by load", set: words(
@@ -220,7 +226,6 @@ func idleVariables() []variable {
 		{names: named("DYN_ROUTER_APPROXIMATE_CACHE_POLICY"), why: "in the approximate mode prompts are forgotten by their age, and the oldest first", set: words("ttl", "lru")},
 		{names: named("DYN_ADMISSION_CONTROL"), why: "workers are busy by the thresholds of spec.admission", set: words("token-capacity", "none")},
 		{names: named("DYN_ROUTER_OVERLAP_REFRESH_AFTER_SECS"), why: "what workers hold is looked up again at every try", set: seconds},
-		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_PREFILL_BUSY_THRESHOLD"), why: inTokens, set: orNone(asNumber(math.MaxFloat64, func(*draft, float64) {}))},
 		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_DECODE_BUSY_THRESHOLD"), why: "busy decode workers are left out by spec.admission", set: orNone(asNumber(math.MaxFloat64, func(*draft, float64) {}))},
 		{names: named("DYN_ROUTER_CONDITIONAL_DISAGG_CONFIG"), why: "its keys are read from variables of their own, such as DYN_ROUTER_CONDITIONAL_DISAGG_POLICY", set: anything},
 		{names: named("DYN_ROUTER_POLICY_CONFIG"), why: ownClasses, set: anything},

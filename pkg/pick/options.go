@@ -103,6 +103,9 @@ type SplitOptions struct {
 	ShortRatio  float64
 	// Of IfPrefillBusy: a prompt stays when more tokens wait on the prefill worker.
 	BusyPrefillTokens int
+	// BusyPrefillShare is the same as a share of the tokens that the worker computes in
+	// one step; 0: no bound.
+	BusyPrefillShare float64
 
 	// NeedsPair: the data plane cannot serve a request on a decode worker alone, as
 	// Dynamo's in direct mode (dynamo-live.md section 4). A condition then chooses
