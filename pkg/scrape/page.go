@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/load"
@@ -62,15 +61,20 @@ type rankFigures struct {
 // page is what a page of metrics says. It is used again for page after page, and
 // points into the bytes of the last.
 type page struct {
-	common rankFigures   // series without a rank
-	ranks  []rankFigures // in order of appearance
-	bad    int           // lines of families that count, and cannot be read
+	common rankFigures    // series without a rank
+	ranks  []rankFigures  // in order of appearance
+	byRank map[uint32]int // positions in ranks: a page may have a line for each of many, in any order
+	bad    int            // lines of families that count, and cannot be read
 	sample sample
 }
 
 // scan reads a page.
 func (p *page) scan(b []byte) {
 	p.common, p.ranks, p.bad = rankFigures{}, p.ranks[:0], 0
+	if p.byRank == nil {
+		p.byRank = map[uint32]int{}
+	}
+	clear(p.byRank)
 	p.sample.scratch = p.sample.scratch[:0]
 	for len(b) > 0 {
 		line := b
@@ -122,9 +126,13 @@ func (p *page) take(f *family, line []byte) {
 	}
 }
 
+// maxUse is from which share on a figure is no share but another unit, such as
+// percent. Engines tell of a little more than 1.
+const maxUse = 1.5
+
 // offer takes in a value, unless it is none that a count or a share can have.
 func (r *rankFigures) offer(q quantity, value, at float64) {
-	if usable(value) {
+	if usable(value) && (q != kvUse || value <= maxUse) {
 		r.figures[q].offer(value, at)
 	}
 }
@@ -141,16 +149,15 @@ func (p *page) rankOf(s *sample) *rankFigures {
 	if !ok { // no rank, or a name of something else
 		return &p.common
 	}
-	for i := range p.ranks {
-		if p.ranks[i].rank == uint32(v) {
-			return &p.ranks[i]
+	i, known := p.byRank[uint32(v)]
+	if !known {
+		if i = len(p.ranks); i == maxRanks {
+			return nil
 		}
+		p.byRank[uint32(v)] = i
+		p.ranks = append(p.ranks, rankFigures{rank: uint32(v)})
 	}
-	if len(p.ranks) == maxRanks {
-		return nil
-	}
-	p.ranks = append(p.ranks, rankFigures{rank: uint32(v)})
-	return &p.ranks[len(p.ranks)-1]
+	return &p.ranks[i]
 }
 
 // of returns what the page says of the worker with a rank. alone says that no other
@@ -162,7 +169,7 @@ func (p *page) rankOf(s *sample) *rankFigures {
 // The lists are nil; names are for [names].
 func (p *page) of(rank uint32, alone bool, at time.Time) (s load.Scraped, a *adapters, known bool) {
 	own := &p.common
-	if i := slices.IndexFunc(p.ranks, func(r rankFigures) bool { return r.rank == rank }); i >= 0 {
+	if i, ok := p.byRank[rank]; ok {
 		own = &p.ranks[i]
 	} else if alone && len(p.ranks) == 1 {
 		own = &p.ranks[0]

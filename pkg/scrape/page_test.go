@@ -90,6 +90,8 @@ func TestPagesWithoutFigures(t *testing.T) {
 		"vllm:num_requests_waiting 1 2 3\n":        1,
 		"vllm:num_requests_waiting 1 NaN\n":        1,
 		"trtllm_kv_cache_max_blocks 0\n":           0,
+		"trtllm_kv_cache_utilization 37.5\n":       0, // percent
+		"vllm:kv_cache_usage_perc 1.6\n":           0,
 		strings.Repeat("\x00\xff{}", 100):          0,
 	} {
 		var p page
@@ -111,6 +113,44 @@ func TestManyRanks(t *testing.T) {
 	p.scan([]byte(b.String()))
 	if len(p.ranks) != maxRanks || p.bad != 2*maxRanks {
 		t.Errorf("%d ranks, %d bad lines", len(p.ranks), p.bad)
+	}
+}
+
+// TestShareOrPercent: a share may be a little above 1; one that is none does not
+// stand before one that is.
+func TestShareOrPercent(t *testing.T) {
+	for text, want := range map[string]float64{
+		"vllm:kv_cache_usage_perc 1.5\n":                                   1,
+		"vllm:kv_cache_usage_perc 0.4\n":                                   0.4,
+		"vllm:gpu_cache_usage_perc 37.5\nvllm:kv_cache_usage_perc 0.375\n": 0.375,
+	} {
+		var p page
+		p.scan([]byte(text))
+		if got, known := ofPage(&p, 0, true); !known || got.KVUse != want {
+			t.Errorf("%q says %v, known %v, want %v", text, got.KVUse, known, want)
+		}
+	}
+}
+
+// BenchmarkManyRanks is the dearest page there is: as large as one may be, each line
+// of it of another rank.
+func BenchmarkManyRanks(b *testing.B) {
+	for name, ranks := range map[string]int{"most": maxRanks, "too_many": 1 << 20} {
+		b.Run(name, func(b *testing.B) {
+			var text strings.Builder
+			for i := 0; text.Len() < maxPage-100; i++ {
+				text.WriteString("sglang:token_usage{dp_rank=\"" + itoa(ranks-1-i*7919%ranks) + "\"} 1\n")
+			}
+			var p page
+			hostile := []byte(text.String())
+			b.SetBytes(int64(len(hostile)))
+			for b.Loop() {
+				p.scan(hostile)
+			}
+			if len(p.ranks) != maxRanks {
+				b.Errorf("%d ranks", len(p.ranks))
+			}
+		})
 	}
 }
 

@@ -115,7 +115,7 @@ func find(all []series, rank, means string) float64 {
 				}
 				s.value = float64(n)
 			}
-			if math.IsNaN(s.value) || math.IsInf(s.value, 0) || s.value < 0 {
+			if math.IsNaN(s.value) || math.IsInf(s.value, 0) || s.value < 0 || means == "use" && s.value > 1.5 {
 				continue
 			}
 			if best == nil || s.time > best.time || s.time == best.time && s.value > best.value {
