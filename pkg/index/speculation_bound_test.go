@@ -246,9 +246,14 @@ func TestSpeculationIsConcurrent(t *testing.T) {
 			for id := range index.Slot(4) {
 				wg.Go(func() {
 					var m index.Match
+					var open []*index.Guess
 					for i := range 400 {
 						now, chains := time.Unix(1000, int64(i)*10e6), prompts[(i*7+int(id))%len(prompts)]
-						g.Record(now, id, chains, i%3)
+						guess := g.Record(now, id, chains, i%3)
+						if open = append(open, &guess); len(open) > 10 {
+							open[i%10].Computed(now)
+							open[9-i%10].GivenUp(now)
+						}
 						guessPool.Match(nil, &m)
 						g.Merge(now, chains, &m)
 						for s := range index.Slot(64) {

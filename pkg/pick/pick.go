@@ -111,6 +111,8 @@ type Decision struct {
 	Best        int // the same of the best worker in the pool
 	Total       int // full blocks of the prompt
 	Reservation *load.Reservation
+
+	guess index.Guess // that Prefill is about to hold the prompt
 }
 
 // Picker makes decisions over a pool. Pick may be called at once from many
@@ -145,8 +147,7 @@ const optimistic = 2
 
 // Pick chooses the workers for a request and books its load on them, in one step:
 // no other decision comes between. random(n) returns a number in [0, n). The caller
-// must release the decision's reservation. With an error, the decision has Best and
-// Total only.
+// must release the decision. With an error, it has Best and Total only.
 func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Scratch) (Decision, error) {
 	s.look(p, req, now)
 	c := choice{}
@@ -188,8 +189,9 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 
 	// The guess belongs to the worker that computes the prompt and tells of it.
 	// A decode worker that has to prefill publishes no events to confirm it.
+	guess := index.Guess{}
 	if !req.NoGuess && (c.mode == Disaggregated || c.mode == OnAggregated) {
-		p.guesses.Record(now, prefill.slot, req.Chains, s.match.Depth(prefill.slot).Device)
+		guess = p.guesses.Record(now, prefill.slot, req.Chains, s.match.Depth(prefill.slot).Device)
 		if p.texts != nil {
 			p.texts.Record(now, prefill.slot, req.Text, 0)
 		}
@@ -203,5 +205,6 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		Best:        s.bestFor(c.mode),
 		Total:       len(req.Chains),
 		Reservation: reservation,
+		guess:       guess,
 	}, nil
 }
