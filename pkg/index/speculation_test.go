@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -105,7 +106,7 @@ func equalsTwin(t *testing.T, fresh func(ttl time.Duration) *index.Speculation, 
 			}
 		}
 		path := rapid.SliceOfN(rapid.Map(hashes, func(h uint64) block.Hash { return block.Hash(h) }), 1, 6)
-		for _, s := range guessSlots {
+		for _, s := range guessSlots[rapid.IntRange(0, len(guessSlots)).Draw(t, "empty"):] {
 			for tier := range kvevent.Tier(kvevent.NumTiers) {
 				ev := storedAll(uint64(s), tier, path.Draw(t, "held"))
 				if err := x.Apply(&ev); err != nil {
@@ -113,24 +114,36 @@ func equalsTwin(t *testing.T, fresh func(ttl time.Duration) *index.Speculation, 
 				}
 			}
 		}
-		ttl := time.Duration(rapid.IntRange(0, 5).Draw(t, "ttl")) * time.Millisecond
+		ttl := time.Duration(rapid.SampledFrom([]int{0, 1, 2, 5, 5, 5}).Draw(t, "ttl")) * time.Millisecond
 		g := fresh(ttl)
 		twin := &spec{ttl: ttl, wait: index.SpeculationWait, alone: whole, notes: map[index.Slot]map[block.Chain]*specNote{}}
 		now := time.Unix(1000, 0)
 		var guesses []index.Guess // by the number of the decision
+		var prompts [][]block.Chain
+		slots := guessSlots[:rapid.IntRange(1, len(guessSlots)).Draw(t, "slots")] // the fewer, the more happens to each
 		var m index.Match
-		step := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Just(index.SpeculationWait.Milliseconds()/2))
+		step := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, 1), rapid.Just(index.SpeculationWait.Milliseconds()/2))
 		advance := func(t *rapid.T) {
 			now = now.Add(time.Duration(step.Draw(t, "ms")) * time.Millisecond)
 		}
 		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				for _, p := range prompts[max(0, len(prompts)-8):] {
+					for _, s := range slots[:min(3, len(slots))] { // of guessPool
+						if got, want := remembered(g, now, s, p), twin.depth(now, s, p, 0); got != want {
+							t.Fatalf("slot %d: %d blocks of a recorded prompt are guessed, want %d", s, got, want)
+						}
+					}
+				}
+			},
 			"record": func(t *rapid.T) {
 				advance(t)
-				slot := rapid.SampledFrom(guessSlots).Draw(t, "slot")
+				slot := rapid.SampledFrom(slots).Draw(t, "slot")
 				chains := prompt(path.Draw(t, "path")...)
 				from := rapid.IntRange(0, len(chains)).Draw(t, "from")
 				twin.record(len(guesses), now, slot, chains, from)
 				guesses = append(guesses, g.Record(now, slot, chains, from))
+				prompts = append(prompts, slices.Clone(chains))
 				clear(chains) // the caller reuses its buffer
 			},
 			"end": func(t *rapid.T) {
@@ -138,7 +151,7 @@ func equalsTwin(t *testing.T, fresh func(ttl time.Duration) *index.Speculation, 
 					return
 				}
 				advance(t)
-				number, computed := rapid.IntRange(0, len(guesses)-1).Draw(t, "number"), rapid.Bool().Draw(t, "computed")
+				number, computed := len(guesses)-1-rapid.IntRange(0, min(4, len(guesses)-1)).Draw(t, "age"), rapid.Bool().Draw(t, "computed")
 				if twin.end(number, now, computed); computed {
 					guesses[number].Computed(now)
 				} else {
@@ -146,13 +159,16 @@ func equalsTwin(t *testing.T, fresh func(ttl time.Duration) *index.Speculation, 
 				}
 			},
 			"forget": func(t *rapid.T) {
-				slot := rapid.SampledFrom(guessSlots).Draw(t, "slot")
+				slot := rapid.SampledFrom(slots).Draw(t, "slot")
 				g.Forget(slot)
 				delete(twin.notes, slot)
 			},
 			"merge": func(t *rapid.T) {
 				advance(t)
 				chains := prompt(path.Draw(t, "prompt")...)
+				if len(prompts) > 0 && rapid.Bool().Draw(t, "recorded") {
+					chains = rapid.SampledFrom(prompts).Draw(t, "which")
+				}
 				x.Match(chains, &m)
 				before := map[index.Slot]index.Depth{}
 				for _, s := range guessSlots {
@@ -169,7 +185,7 @@ func equalsTwin(t *testing.T, fresh func(ttl time.Duration) *index.Speculation, 
 				}
 			},
 		})
-		for _, s := range guessSlots {
+		for _, s := range slots {
 			g.Forget(s)
 		}
 		if r := g.Remembered(); r.Bytes != 0 || r.Blocks != 0 {
@@ -219,6 +235,17 @@ func TestSpeculationRules(t *testing.T) {
 			computed(g.Record(start, 0, long, 0), start)
 			g.Record(start.Add(ttl/2), 0, long, 0)
 		}, ttl, 0},
+		{"computed, then sent again and again", func(g *index.Speculation) {
+			computed(g.Record(start, 0, long, 0), start)
+			g.Record(start.Add(ttl/2), 0, long, 0)
+			g.Record(start.Add(ttl/2), 0, long, 3)
+		}, ttl, 0},
+		{"longer, then the shorter is computed", func(g *index.Speculation) {
+			first := g.Record(start, 0, long[:2], 0)
+			g.Record(start, 0, long, 2)
+			computed(first, start)
+			g.Record(start.Add(ttl), 0, long[:2], 0)
+		}, 9 * ttl, 3},
 		{"given up, then sent again", func(g *index.Speculation) {
 			givenUp(g.Record(start, 0, long, 0), start)
 			g.Record(start.Add(ttl/2), 0, long, 3)
@@ -230,6 +257,7 @@ func TestSpeculationRules(t *testing.T) {
 		{"nobody recorded what another waits for", func(g *index.Speculation) { g.Record(start, 0, long, 3) }, 0, 0},
 		{"an end from before it was forgotten", func(g *index.Speculation) {
 			first := g.Record(start, 0, long, 0)
+			g.Record(start, 1, long, 0)
 			g.Forget(0)
 			g.Record(start, 0, long, 0)
 			computed(first, start)
