@@ -108,7 +108,7 @@ func BenchmarkGuess(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			prompts := promptMix(distinct, 128)
 			g := index.NewSpeculation(5 * time.Second)
-			var open [64]index.Guess
+			open := make([]index.Guess, 64)
 			now := time.Unix(1000, 0)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
