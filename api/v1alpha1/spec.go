@@ -148,8 +148,9 @@ type EventPlaneSpec struct {
 	Disabled bool `json:"disabled,omitempty"`
 
 	// SpeculationTTL is how long a decision's guess, that its prefill worker will
-	// hold the prompt, counts before events confirm it: Dynamo's
-	// --router-predicted-ttl-secs. 0s turns guessing off. Range: 0s to 1h.
+	// hold the prompt, counts once the prompt is computed and before events confirm
+	// it: Dynamo's --router-predicted-ttl-secs, which counts from the decision. 0s
+	// turns guessing off. Range: 0s to 1h.
 	// +warmpath:default="5s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be 0s to 1h"
 	SpeculationTTL *Duration `json:"speculationTTL,omitempty"`

@@ -169,7 +169,7 @@ func writeExplained(w io.Writer, x *app.Explained) error {
 	fmt.Fprintln(w)
 	slices.SortFunc(x.Workers, func(a, b app.ExplainedWorker) int { return x.Compare(&a, &b) })
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "WORKER\tWOULD\tHELD\tSHARED\tSAVED\tQUEUED TOKENS\tBLOCKS IN USE\tREQUESTS\tCONGESTION\tDYNAMO\tALONE\tNOTE")
+	fmt.Fprintln(t, "WORKER\tWOULD\tHELD\tSHARED\tSAVED\tTOKENS AHEAD\tBLOCKS IN USE\tREQUESTS\tCONGESTION\tDYNAMO\tALONE\tNOTE")
 	for i := range x.Workers {
 		fmt.Fprintln(t, strings.Join(explainedLine(x, &x.Workers[i]), "\t"))
 	}
@@ -188,6 +188,8 @@ func explainedLine(x *app.Explained, w *app.ExplainedWorker) []string {
 		note = "chosen"
 	case w.Chosen != "":
 		note = "chosen for " + w.Chosen
+	case w.Avoided:
+		note = "failed lately"
 	case w.Penalty > 0:
 		note = "penalty of " + figure(w.Penalty) + " blocks"
 	}
@@ -204,7 +206,7 @@ func explainedLine(x *app.Explained, w *app.ExplainedWorker) []string {
 	h := w.Held
 	return []string{
 		name, strings.ToLower(w.Side), fmt.Sprintf("%d+%d+%d+%d", h.Device, h.Host, h.Disk, h.External),
-		strconv.Itoa(w.Shared), figure(w.Saved), strconv.Itoa(w.Load.PrefillTokens), strconv.Itoa(w.Load.DecodeBlocks), strconv.Itoa(w.Load.Requests),
+		strconv.Itoa(w.Shared), figure(w.Saved), figure(w.Load.Ahead), strconv.Itoa(w.Load.DecodeBlocks), strconv.Itoa(w.Load.Requests),
 		congestion, dynamo, alone, note,
 	}
 }

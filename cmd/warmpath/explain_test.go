@@ -54,7 +54,7 @@ const anExplanation = `{"model": "Congestion", "rho": 0.25, "blockSize": 16, "pr
 "pair": {"distance": "rack", "transferCost": 12.5, "splitSeconds": 0.0104, "aloneSeconds": 0.02}, "transferLearned": {"serialSeconds": 0.003, "secondsPerToken": 2e-6, "samples": 40},
 "workers": [
 {"name": "d-0", "id": "1", "rank": 0, "endpoint": "10.0.0.1:8000", "role": "Decode", "side": "Decode", "chosen": "decode", "held": {}, "load": {"decodeBlocks": 7}, "cost": {"congestion": 11.2, "dynamo": 13}, "localCost": {"congestion": 111.2, "dynamo": 20}},
-{"name": "p-0", "id": "2", "rank": 1, "endpoint": "10.0.0.2:8000", "role": "Prefill", "side": "Prefill", "held": {"device": 6}, "savedBlocks": 6, "load": {"prefillTokens": 4000}, "cost": {"congestion": 3004, "dynamo": 250.25}},
+{"name": "p-0", "id": "2", "rank": 1, "endpoint": "10.0.0.2:8000", "role": "Prefill", "side": "Prefill", "held": {"device": 6}, "savedBlocks": 6, "load": {"prefillTokens": 4000, "aheadTokens": 4000}, "cost": {"congestion": 3004, "dynamo": 250.25}},
 {"name": "p-1", "id": "3", "rank": 0, "endpoint": "10.0.0.3:8000", "role": "Prefill", "side": "Prefill", "chosen": "prefill", "held": {"device": 3, "host": 1}, "savedBlocks": 3.75, "load": {}, "cost": {"congestion": 40, "dynamo": 2.5}},
 {"name": "a-0", "id": "4", "rank": 0, "endpoint": "10.0.0.4:8000", "role": "Aggregated", "side": "Aggregated", "out": "outside the gateway's subset", "held": {}, "load": {}, "cost": {}}
 ]}`

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"math"
-
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/pick"
@@ -104,15 +102,15 @@ func splitOptions(spec *v1alpha1.RoutingPolicySpec) pick.SplitOptions {
 const anyTokens = 1e-12
 
 // busyPrefill are the bounds of a prefill worker. One that is left out binds nothing.
+// In tokens the least one is 1: what waits are whole prompts.
 func busyPrefill(d *v1alpha1.DisaggregationSpec) (tokens int, share float64) {
-	tokens = int(valueOf(d.PrefillBusyThreshold))
-	if d.PrefillBusyThresholdFraction == nil {
-		return tokens, 0
+	if d.PrefillBusyThreshold != nil {
+		tokens = max(1, int(*d.PrefillBusyThreshold))
 	}
-	if d.PrefillBusyThreshold == nil {
-		tokens = math.MaxInt
+	if d.PrefillBusyThresholdFraction != nil {
+		share = max(anyTokens, *d.PrefillBusyThresholdFraction)
 	}
-	return tokens, max(anyTokens, *d.PrefillBusyThresholdFraction)
+	return tokens, share
 }
 
 func transferOptions(t *v1alpha1.TransferSpec) pick.TransferOptions {

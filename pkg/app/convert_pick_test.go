@@ -1,7 +1,6 @@
 package app
 
 import (
-	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -135,9 +134,9 @@ func TestBusyPrefill(t *testing.T) {
 	}{
 		{nil, nil, 0, 0}, // the condition is refused
 		{new(int64(5)), nil, 5, 0},
-		{new(int64(0)), nil, 0, 0},
-		{nil, new(0.5), math.MaxInt, 0.5},
-		{nil, new(0.0), math.MaxInt, anyTokens},
+		{new(int64(0)), nil, 1, 0},
+		{nil, new(0.5), 0, 0.5},
+		{nil, new(0.0), 0, anyTokens},
 		{new(int64(5)), new(2.0), 5, 2},
 	} {
 		spec := v1alpha1.RoutingPolicySpec{Disaggregation: v1alpha1.DisaggregationSpec{PrefillBusyThreshold: tc.tokens, PrefillBusyThresholdFraction: tc.share}}

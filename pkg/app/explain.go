@@ -10,7 +10,6 @@ import (
 
 	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/index"
-	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
 	"github.com/warmpath/warmpath/pkg/prompt"
 )
@@ -43,8 +42,9 @@ type ExplainedDecision struct {
 	Mode    string `json:"mode"`
 	Prefill string `json:"prefill"` // computes the prompt
 	Decode  string `json:"decode"`
-	Matched int    `json:"matchedBlocks"` // that Prefill need not compute
-	Best    int    `json:"bestBlocks"`    // the same of the best worker
+	Matched int    `json:"matchedBlocks"`       // that Prefill need not compute
+	Best    int    `json:"bestBlocks"`          // the same of the best worker
+	Held    string `json:"condition,omitempty"` // that speaks against a split
 	Moot    bool   `json:"conditionMoot,omitempty"`
 }
 
@@ -79,6 +79,7 @@ type ExplainedWorker struct {
 	Shared  int           `json:"sharedBlocks"`       // it would read from a store for all
 	Saved   float64       `json:"savedBlocks"`        // weighted by tier
 	Active  int           `json:"activeBlocks"`       // of the prompt, in use there already
+	Avoided bool          `json:"avoided,omitempty"`  // failed lately
 	Penalty float64       `json:"penalty"`            // blocks
 	Load    ExplainedLoad `json:"load"`               //
 	Cost    ExplainedCost `json:"cost"`               // of what it would do
@@ -96,9 +97,13 @@ type ExplainedHeld struct {
 // ExplainedLoad is the load of a worker.
 type ExplainedLoad struct {
 	PrefillTokens   int     `json:"prefillTokens"`
+	Ahead           float64 `json:"aheadTokens"` // that a prompt would wait for; the Congestion model goes by it
 	DecodeBlocks    int     `json:"decodeBlocks"`
 	Requests        int     `json:"requests"`
 	SecondsPerToken float64 `json:"secondsPerToken,omitempty"`
+	KVBlocks        int     `json:"kvBlocks,omitempty"` // that it has
+	KVUse           float64 `json:"kvUse,omitempty"`    // share of them in use, by the engine's word
+	Waiting         int     `json:"waiting,omitempty"`  // requests in the engine's own queue
 }
 
 // ExplainedCost is a cost in both models.
@@ -156,8 +161,12 @@ func explained(e *pick.Explanation, source extproc.Source) *Explained {
 	if e.Prefill == e.Decode {
 		decode.Chosen = "both"
 	}
+	held := ""
+	if e.Held != pick.Disaggregated {
+		held = e.Held.String()
+	}
 	x.Decision = &ExplainedDecision{
-		Mode: e.Mode.String(), Prefill: prefill.Name, Decode: decode.Name, Matched: e.Matched, Best: e.Best, Moot: e.Moot,
+		Mode: e.Mode.String(), Prefill: prefill.Name, Decode: decode.Name, Matched: e.Matched, Best: e.Best, Held: held, Moot: e.Moot,
 	}
 	return x
 }
@@ -166,15 +175,19 @@ func explainedWorker(w *pick.WorkerTerms) ExplainedWorker {
 	return ExplainedWorker{
 		Name: w.Worker.Name, ID: w.Worker.ID, Rank: w.Worker.Rank, Endpoint: w.Worker.Endpoint.String(),
 		Role: w.Worker.Role.String(), Side: w.Side.String(), Out: w.Out.String(),
-		Held: explainedHeld(w.Held), Shared: w.Shared, Saved: w.Saved, Active: w.Active, Penalty: w.Penalty,
-		Load: explainedLoad(w.Load), Cost: explainedCost(w.Cost), Local: explainedCost(w.Local),
+		Held: explainedHeld(w.Held), Shared: w.Shared, Saved: w.Saved, Active: w.Active, Penalty: w.Penalty, Avoided: w.Avoided,
+		Load: explainedLoad(w), Cost: explainedCost(w.Cost), Local: explainedCost(w.Local),
 	}
 }
 
 func explainedHeld(d index.Depth) ExplainedHeld { return ExplainedHeld(d) }
 
-func explainedLoad(f load.Figures) ExplainedLoad {
-	return ExplainedLoad{PrefillTokens: f.PrefillTokens, DecodeBlocks: f.DecodeBlocks, Requests: f.Requests, SecondsPerToken: f.SecondsPerToken}
+func explainedLoad(w *pick.WorkerTerms) ExplainedLoad {
+	f := &w.Load
+	return ExplainedLoad{
+		PrefillTokens: f.PrefillTokens, Ahead: w.Ahead, DecodeBlocks: f.DecodeBlocks, Requests: f.Requests,
+		SecondsPerToken: f.SecondsPerToken, KVBlocks: w.Room, KVUse: f.KVUse, Waiting: f.Waiting,
+	}
 }
 
 func explainedCost(c [pick.NumModels]float64) ExplainedCost {

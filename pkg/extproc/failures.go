@@ -149,8 +149,8 @@ func workerAt(pool *fleet.Snapshot, e netip.AddrPort) (fleet.Key, bool) {
 // move books the request on another worker than the picked one. To others it is over:
 // what they were told is wrong, and its blocks are not known any more.
 func (st *stream) move(to fleet.Key) {
-	if r := st.decision.Reservation; r != nil {
-		st.decision.Reservation = r.Moved(to)
+	if st.decision.Reservation != nil {
+		st.decision.Moved(to, st.srv.cfg.Now())
 		st.srv.loadFell()
 	}
 	st.unannounce()
@@ -158,8 +158,8 @@ func (st *stream) move(to fleet.Key) {
 
 // unbook takes the request off its workers. It may be called more than once.
 func (st *stream) unbook() {
-	if r := st.decision.Reservation; r != nil {
-		r.Release()
+	if st.decision.Reservation != nil {
+		st.decision.Release(st.srv.cfg.Now())
 		st.srv.loadFell()
 	}
 	st.unannounce()

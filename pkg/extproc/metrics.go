@@ -29,7 +29,7 @@ type metrics struct {
 	unknownObjectives prometheus.Counter
 
 	panics   prometheus.Counter
-	moot     prometheus.Counter
+	held     *prometheus.CounterVec
 	refusals *prometheus.CounterVec
 	rewrites *prometheus.CounterVec
 	queue    *queueMetrics
@@ -60,10 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "warmpath", Name: "panics_total", Help: "Requests that made the picker panic. Anything but 0 is a defect to report.",
 		}),
-		moot: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "warmpath", Name: "split_conditions_moot_total",
-			Help: "Prompts that the condition of a split would have kept on a decode worker, had the data plane not needed a pair.",
-		}),
+		held:     counter("split_conditions_total", "Prompts for which a condition spoke against a split, by which, and by what became of them: kept on a decode worker, given to an aggregated one, or split all the same (moot).", "reason", "outcome"),
 		refusals: counter("refusals_total", "Requests answered by the picker itself, by status and error code.", "status", "code"),
 	}
 	m.rewrites = counter("model_rewrites_total", "Requests that a rule gives a model, by the model's name in the rule and the one chosen; * for a rule for all models, and in both for a name from a header.", "model", "target")
@@ -75,8 +72,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "warmpath", Name: "endpoint_failures_total", Help: "Requests that the picked endpoint did not serve: 503, or another worker did.",
 	})
-	r.MustRegister(m.streams, m.panics, m.moot, m.unknownObjectives, m.failures)
-	m.tokenizerErrors.WithLabelValues("other") // so that the family is there from the start
+	r.MustRegister(m.streams, m.panics, m.unknownObjectives, m.failures)
+	m.tokenizerErrors.WithLabelValues("other") // so that the families are there from the start
+	m.held.WithLabelValues(pick.KeptShort.String(), "kept")
 	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")
 	for class := range m.answers {
 		m.answers[class] = answers.WithLabelValues([...]string{"unknown", "1xx", "2xx", "3xx", "4xx", "5xx"}[class])
@@ -128,8 +126,15 @@ func (m *metrics) decided(d *pick.Decision, source Source, err error) {
 		return
 	}
 	m.decisions[d.Mode].Inc()
-	if d.Moot {
-		m.moot.Inc()
+	if d.Held != pick.Disaggregated {
+		outcome := "kept"
+		switch {
+		case d.Moot:
+			outcome = "moot"
+		case d.Mode == pick.OnAggregated:
+			outcome = "aggregated"
+		}
+		m.held.WithLabelValues(d.Held.String(), outcome).Inc()
 	}
 	if source != Text {
 		m.total.Add(float64(d.Total))

@@ -77,9 +77,9 @@ warmpath_responses_total{class="3xx"} 0
 warmpath_responses_total{class="4xx"} 1
 warmpath_responses_total{class="5xx"} 1
 warmpath_responses_total{class="unknown"} 1
-# HELP warmpath_split_conditions_moot_total Prompts that the condition of a split would have kept on a decode worker, had the data plane not needed a pair.
-# TYPE warmpath_split_conditions_moot_total counter
-warmpath_split_conditions_moot_total 0
+# HELP warmpath_split_conditions_total Prompts for which a condition spoke against a split, by which, and by what became of them: kept on a decode worker, given to an aggregated one, or split all the same (moot).
+# TYPE warmpath_split_conditions_total counter
+warmpath_split_conditions_total{outcome="kept",reason="kept_short"} 0
 # HELP warmpath_streams Open ext-proc streams, one per HTTP request under way.
 # TYPE warmpath_streams gauge
 warmpath_streams 0

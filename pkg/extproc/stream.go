@@ -264,8 +264,8 @@ func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3
 func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 	if !st.firstSeen && len(m.GetBody()) > 0 {
 		st.firstSeen = true
-		if r := st.decision.Reservation; r != nil {
-			r.PrefillDone(st.srv.cfg.Now())
+		if st.decision.Reservation != nil {
+			st.decision.PrefillDone(st.srv.cfg.Now())
 			st.srv.loadFell()
 		}
 		if st.announced != nil {

@@ -32,5 +32,6 @@
 //
 // A Speculation is a tree of runs of its own, with a time per run and worker
 // (speculation_trie.go), which goes by the order in which they expire
-// (speculation_order.go).
+// (speculation_order.go). Beside events it also counts the requests that are yet to
+// bring a run (speculation_guess.go).
 package index

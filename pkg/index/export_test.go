@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -212,4 +213,9 @@ func (x *Index) Copies(k fleet.Key) map[kvevent.EngineHash][kvevent.NumTiers]int
 		return true
 	})
 	return all
+}
+
+// NewBoundedSpeculation is NewSpeculation with a bound of its own.
+func NewBoundedSpeculation(ttl time.Duration, maxBytes int64) *Speculation {
+	return newSpeculation(ttl, maxBytes)
 }

@@ -101,6 +101,26 @@ func BenchmarkApproximation(b *testing.B) {
 	}
 }
 
+// A guess from the decision to the first output, 64 requests later: prompts that nobody
+// sent before but for their heads, and prompts that others wait for, too.
+func BenchmarkGuess(b *testing.B) {
+	for name, distinct := range map[string]int{"new": 1 << 15, "again": 16} {
+		b.Run(name, func(b *testing.B) {
+			prompts := promptMix(distinct, 128)
+			g := index.NewSpeculation(5 * time.Second)
+			open := make([]index.Guess, 64)
+			now := time.Unix(1000, 0)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				now = now.Add(time.Millisecond)
+				guess := &open[i%len(open)]
+				guess.Computed(now)
+				*guess = g.Record(now, index.Slot(i/4*31%guessWorkers), prompts[i%len(prompts)], 0)
+			}
+		})
+	}
+}
+
 // A lookup where nothing is remembered, or nothing of this prompt.
 func BenchmarkMergeNothing(b *testing.B) {
 	prompts := promptMix(4000, 128)

@@ -117,6 +117,64 @@ func TestApproximationKeepsWithinItsBound(t *testing.T) {
 	})
 }
 
+// Guesses that had to go for want of room, or whose worker was forgotten, are ended like
+// others. When all are ended and their time is over, nothing is expected of anybody.
+func TestGuessesKeepWithinTheirBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const ttl = time.Second
+		bound := int64(rapid.IntRange(300, 3000).Draw(t, "bound"))
+		g := index.NewBoundedSpeculation(ttl, bound)
+		now := time.Unix(1000, 0)
+		var open []*index.Guess
+		var prompts [][]block.Chain
+		slots := []index.Slot{0, 1, 63}
+		path := rapid.SliceOfN(rapid.Map(hashes, func(h uint64) block.Hash { return block.Hash(h) }), 1, 12)
+		end := func(i int, computed bool) {
+			if computed {
+				open[i].Computed(now)
+			} else {
+				open[i].GivenUp(now)
+			}
+			open = slices.Delete(open, i, i+1)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				if r := g.Remembered(); r.Bytes > bound || r.Bytes < 0 || r.Blocks < 0 {
+					t.Fatalf("%+v, bound %d", r, bound)
+				}
+			},
+			"record": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 500).Draw(t, "ms")) * time.Millisecond)
+				chains, s := prompt(path.Draw(t, "path")...), rapid.SampledFrom(slots).Draw(t, "slot")
+				guess := g.Record(now, s, chains, remembered(g, now, s, chains))
+				open, prompts = append(open, &guess), append(prompts, chains)
+			},
+			"end": func(t *rapid.T) {
+				if len(open) > 0 {
+					end(rapid.IntRange(0, len(open)-1).Draw(t, "which"), rapid.Bool().Draw(t, "computed"))
+				}
+			},
+			"forget": func(t *rapid.T) { g.Forget(rapid.SampledFrom(slots).Draw(t, "slot")) },
+		})
+		for len(open) > 0 {
+			end(0, false)
+		}
+		for _, p := range prompts {
+			for _, s := range slots {
+				if n := remembered(g, now.Add(ttl), s, p); n > 0 {
+					t.Fatalf("all requests are over, but slot %d is to hold %d blocks", s, n)
+				}
+			}
+		}
+		for _, s := range slots {
+			g.Forget(s)
+		}
+		if r := g.Remembered(); r.Bytes != 0 || r.Blocks != 0 {
+			t.Fatalf("%+v is left when all is forgotten", r)
+		}
+	})
+}
+
 // A worker that gets a lot does not push out what others are remembered to hold.
 func TestBoundIsFairToWorkers(t *testing.T) {
 	_, small := counted(16)
@@ -163,6 +221,25 @@ func TestExpiredIsSweptOut(t *testing.T) {
 	}
 	if left := g.Remembered().Bytes; left > full/100 {
 		t.Errorf("%d of %d bytes are left", left, full)
+	}
+}
+
+// Guesses whose time is over are swept out, however many that are older still wait.
+func TestSettledIsSweptOut(t *testing.T) {
+	g := index.NewSpeculation(time.Second)
+	now := time.Unix(1000, 0)
+	_, waiting := counted(16)
+	g.Record(now, 0, waiting, 0)
+	for i := range 200 {
+		guess := g.Record(now, 0, prompt(block.Hash(5000+i), 1000, 1001), 0)
+		guess.Computed(now)
+	}
+	now = now.Add(time.Second)
+	for i := range 100 {
+		g.Record(now, 1, prompt(block.Hash(6000+i)), 0)
+	}
+	if left := g.Remembered().Blocks; left != len(waiting)+100 {
+		t.Errorf("%d blocks are left, want the %d that wait", left, len(waiting)+100)
 	}
 }
 
@@ -246,9 +323,14 @@ func TestSpeculationIsConcurrent(t *testing.T) {
 			for id := range index.Slot(4) {
 				wg.Go(func() {
 					var m index.Match
+					var open []*index.Guess
 					for i := range 400 {
 						now, chains := time.Unix(1000, int64(i)*10e6), prompts[(i*7+int(id))%len(prompts)]
-						g.Record(now, id, chains, i%3)
+						guess := g.Record(now, id, chains, i%3)
+						if open = append(open, &guess); len(open) > 10 {
+							open[i%10].Computed(now)
+							open[9-i%10].GivenUp(now)
+						}
 						guessPool.Match(nil, &m)
 						g.Merge(now, chains, &m)
 						for s := range index.Slot(64) {

@@ -3,11 +3,13 @@ package index
 import "time"
 
 // guessedWorker is what a trie knows of a worker: its marks in the order in which
-// they expire.
+// they expire. Those that were settled expire sooner than others, so they have an
+// order of their own.
 type guessedWorker struct {
-	slot   Slot
-	chains int  // remembered of it
-	order  turn // a ring: after it the oldest, before it the youngest
+	slot    Slot
+	chains  int  // remembered of it
+	order   turn // a ring: after it the oldest, before it the youngest
+	settled turn // the same of marks whose prompts were computed, or given up
 }
 
 // turn is when a mark goes, in the order of its worker. Of one prompt, the
@@ -38,8 +40,24 @@ func (e *turn) unlink() {
 	e.prev.next, e.next.prev = e.next, e.prev
 }
 
-func (w *guessedWorker) empty() bool   { return w.order.next == &w.order }
-func (w *guessedWorker) oldest() *turn { return w.order.next }
+func (w *guessedWorker) empty() bool {
+	return w.order.next == &w.order && w.settled.next == &w.settled
+}
+
+// oldest is the turn of the mark that expires first. There must be one.
+func (w *guessedWorker) oldest() *turn {
+	a, b := w.order.next, w.settled.next
+	if b == &w.settled || a != &w.order && a.until() <= b.until() {
+		return a
+	}
+	return b
+}
+
+// until is when the mark of a turn expires.
+func (e *turn) until() time.Duration {
+	i, _ := e.run.find(e.of.slot)
+	return e.run.marks[i].until
+}
 
 // worker returns the worker in a slot.
 func (t *trie) worker(s Slot) *guessedWorker {
@@ -49,6 +67,7 @@ func (t *trie) worker(s Slot) *guessedWorker {
 	if t.workers[s] == nil {
 		w := &guessedWorker{slot: s}
 		w.order.prev, w.order.next = &w.order, &w.order
+		w.settled.prev, w.settled.next = &w.settled, &w.settled
 		t.workers[s] = w
 	}
 	return t.workers[s]
@@ -88,7 +107,7 @@ func (t *trie) expire(w *guessedWorker, now time.Duration) {
 			return
 		}
 		e := w.oldest()
-		if i, _ := e.run.find(w.slot); e.run.marks[i].until > now {
+		if e.until() > now {
 			return
 		}
 		t.drop(e)

@@ -25,7 +25,11 @@ type trie struct {
 	blocks  int // marked
 	evicted uint64
 
-	path []*guessedRun // of the prompt that is recorded: the runs to be marked
+	grows bool   // runs grow with a conversation; else each decision has its own
+	count uint32 // decisions
+
+	path  []*guessedRun // the runs of the prompt that is recorded
+	fresh int           // how many of them the worker holds, so that they need no marks
 }
 
 // guessedRun is blocks in a row that the same decisions led to. It goes when nobody
@@ -44,6 +48,8 @@ type guessedRun struct {
 // guess says that a worker is to hold a run.
 type guess struct {
 	slot  Slot
+	waits uint16 // requests that are to bring it, beside events; computed: one did
+	since uint32 // the decision that made it; with others in between, 2^31 at most, it wraps
 	until time.Duration
 	turn  *turn
 }
@@ -69,16 +75,16 @@ func agree(a, b []block.Chain) int {
 	return sort.Search(n, func(i int) bool { return a[i] != b[i] })
 }
 
-// walk makes the path of a prompt whose first from blocks need no marks. Runs are
-// split so that each is on one side of from, and all in the prompt or not at all.
-// It leaves the runs to be marked for w in t.path.
+// walk makes the path of a prompt whose first from blocks need no marks, and leaves its
+// runs in t.path. Runs are split so that each is on one side of from, and all in the
+// prompt or not at all. Of a prompt that needs no marks, only what is there is of use.
 func (t *trie) walk(w *guessedWorker, chains []block.Chain, from int) {
-	t.path = t.path[:0]
+	t.path, t.fresh = t.path[:0], 0
 	var last *guessedRun
 	for at := 0; at < len(chains); {
 		end := len(chains)
 		if at < from {
-			end = from
+			end = min(from, end)
 		}
 		run := t.runs[chains[at]]
 		switch {
@@ -87,13 +93,15 @@ func (t *trie) walk(w *guessedWorker, chains []block.Chain, from int) {
 			if end-at < len(run.chains) {
 				run = t.split(run, end-at)
 			}
+		case from >= len(chains):
+			return
 		case t.extend(last, w, chains[at:end]):
 			return
 		default:
 			run = t.add(last, chains[at:end])
 		}
-		if at >= from {
-			t.path = append(t.path, run)
+		if t.path = append(t.path, run); at < from {
+			t.fresh++
 		}
 		last, at = run, end
 	}
@@ -114,7 +122,7 @@ func (t *trie) add(parent *guessedRun, chains []block.Chain) *guessedRun {
 // extend makes the last run of a path longer, when it is only w's and is about to
 // be marked as what follows it: a conversation that grows, turn by turn, is one run.
 func (t *trie) extend(run *guessedRun, w *guessedWorker, chains []block.Chain) bool {
-	if run == nil || run.kids > 0 || len(run.marks) != 1 || run.marks[0].turn.of != w || len(t.path) == 0 {
+	if !t.grows || run == nil || run.kids > 0 || len(run.marks) != 1 || run.marks[0].turn.of != w {
 		return false
 	}
 	before := cap(run.chains)
@@ -137,7 +145,8 @@ func (t *trie) split(run *guessedRun, n int) *guessedRun {
 	t.runs[head.chains[0]], t.runs[run.chains[0]] = head, run
 	for _, m := range run.marks {
 		// After the other in the order of expiry: the head goes last.
-		head.marks = append(head.marks, guess{m.slot, m.until, head.newTurn(m.turn.of, m.turn.next)})
+		m.turn = head.newTurn(m.turn.of, m.turn.next)
+		head.marks = append(head.marks, m)
 	}
 	t.bytes += int64(len(run.marks)) * guessBytes
 	t.marks += len(run.marks)
@@ -164,7 +173,7 @@ func (t *trie) mark(run *guessedRun, w *guessedWorker, until time.Duration) {
 	t.blocks += len(run.chains)
 	t.bytes += guessBytes
 	t.marks++
-	run.marks = slices.Insert(run.marks, i, guess{w.slot, until, run.newTurn(w, &w.order)})
+	run.marks = slices.Insert(run.marks, i, guess{slot: w.slot, until: until, turn: run.newTurn(w, &w.order)})
 }
 
 // find returns the place of a worker's mark.
@@ -180,13 +189,14 @@ func (t *trie) drop(e *turn) {
 	if i, found := run.find(e.of.slot); found {
 		run.marks = slices.Delete(run.marks, i, i+1)
 	}
-	e.of = nil
+	*e = turn{}
 	t.bytes -= guessBytes
 	t.blocks -= len(run.chains)
 	t.marks--
 	for run != nil && len(run.marks) == 0 && run.kids == 0 {
 		delete(t.runs, run.chains[0])
 		t.bytes -= guessedRunBytes + int64(cap(run.chains))*chainBytes
+		run.chains = nil // a guess may still know the run
 		if run = run.parent; run != nil {
 			run.kids--
 		}

@@ -51,7 +51,7 @@ func benchPick(b *testing.B, pool []fleet.Worker, known bool) {
 	}
 }
 
-// With guesses: every decision records one and drops expired ones.
+// With guesses: every decision records one, or joins one, and ends it.
 func BenchmarkPickGuess(b *testing.B) {
 	for _, blocks := range []int{128, 1000} {
 		_, chains := promptOf(1, blocks)
@@ -66,7 +66,8 @@ func BenchmarkPickGuess(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				d.Reservation.Release()
+				d.PrefillDone(now)
+				d.Release(now)
 			}
 		})
 	}

@@ -14,14 +14,15 @@ func (s *Scratch) soften(c *choice, random func(int) int) {
 		c.decode = s.sample(fleet.Aggregated, own, random)
 		c.prefill = c.decode
 	case Disaggregated:
-		c.decode = s.sample(fleet.Decode, own, random)
+		c.decode = s.sample(fleet.Decode, ownWithMate, random)
 		c.prefill = s.sample(fleet.Prefill, s.with(c.decode), random)
 	case PromptLess:
 		c.decode = s.sample(fleet.Decode, own, random)
 		c.prefill = c.decode
-	default: // it stays on a decode worker
+	case NoPrefillReady, NoPrefillInSubset:
 		c.decode = s.sample(fleet.Decode, local, random)
 		c.prefill = c.decode
+	default: // it stays where the condition found that it should
 	}
 }
 
@@ -29,6 +30,14 @@ func (s *Scratch) soften(c *choice, random func(int) int) {
 type costOf func(s *Scratch, at int) float64
 
 func own(s *Scratch, at int) float64 { return s.Candidates[at].Cost }
+
+// ownWithMate rules out decode workers that no prefill worker connects with.
+func ownWithMate(s *Scratch, at int) float64 {
+	if !s.mated(at) {
+		return math.Inf(1)
+	}
+	return s.Candidates[at].Cost
+}
 
 func local(s *Scratch, at int) float64 { return s.Candidates[at].Local }
 
@@ -45,8 +54,19 @@ func (s *Scratch) with(decode int) costOf {
 	}
 }
 
-// sample draws one of the candidates of a side, of which there is at least one.
+// sample draws one of the candidates of a side, of which there is at least one that is
+// not ruled out. One that is to be avoided is drawn where there are no others.
 func (s *Scratch) sample(side fleet.Role, cost costOf, random func(int) int) int {
+	all := cost
+	cost = func(s *Scratch, at int) float64 {
+		if s.Candidates[at].penalty >= avoided {
+			return math.Inf(1)
+		}
+		return all(s, at)
+	}
+	if low, _ := s.span(side, cost); math.IsInf(low, 1) {
+		cost = all
+	}
 	low, high := s.span(side, cost)
 	weight := func(at int) float64 {
 		switch c := cost(s, at); {
@@ -109,10 +129,10 @@ func (s *Scratch) steer(c *choice) {
 			c.decode = s.near(c.decode, fleet.Decode, own)
 		}
 		c.prefill = s.near(c.prefill, fleet.Prefill, s.with(c.decode))
-	case PromptLess:
-	default:
+	case NoPrefillReady, NoPrefillInSubset:
 		c.decode = s.near(c.decode, fleet.Decode, local)
 		c.prefill = c.decode
+	default: // nothing is computed, or it stays where the condition found that it should
 	}
 }
 
@@ -129,20 +149,25 @@ func (s *Scratch) near(chosen int, side fleet.Role, cost costOf) int {
 			continue
 		}
 		w := &s.pool.Workers[s.Candidates[i].Worker]
-		if r := preference(s.req.Session, w.ID, w.Rank); best < 0 || r >= rank {
+		if r := preference(s.session, w.ID, w.Rank); best < 0 || r >= rank {
 			best, rank = i, r
 		}
 	}
 	return best
 }
 
-// preference is how much a session likes a worker: rendezvous hashing, by FNV-1a and
-// a final mix.
-func preference(session string, id uint64, rank uint32) uint64 {
+// hashOf is FNV-1a.
+func hashOf(session string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(session) {
 		h = (h ^ uint64(session[i])) * 1099511628211
 	}
+	return h
+}
+
+// preference is how much a session, by its hash, likes a worker: rendezvous hashing.
+func preference(session, id uint64, rank uint32) uint64 {
+	h := session
 	h ^= id ^ uint64(rank)<<32
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd

@@ -11,6 +11,7 @@ import (
 type choice struct {
 	prefill, decode int
 	mode            Mode
+	held            Mode // the condition that speaks against a split
 	moot            bool
 	err             error
 }
@@ -56,15 +57,11 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 	if p.Model == Dynamo && p.knobs.OverlapScoreCreditDecay > 0 {
 		p.lowest = s.lowestPrefill()
 	}
-	s.computing = 0
 	for i := range s.Candidates {
 		t := &s.Candidates[i]
 		m := &s.pool.members[t.Worker]
 		t.version = m.load.Version() // before the figures, so that it is no newer
 		f := m.load.Figures()
-		if t.Side != fleet.Decode {
-			s.computing++
-		}
 		if t.out = !s.req.PromptLess && p.over(t.Side, &f, m); t.out {
 			if t.Side == fleet.Prefill {
 				l.wait = true
@@ -78,9 +75,6 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 		if t.Side == fleet.Decode {
 			l.local.offer(i, t.Local, random)
 		}
-	}
-	if s.computing == 0 { // then decode workers do
-		s.computing = len(s.Candidates)
 	}
 }
 
@@ -128,23 +122,23 @@ func (s *Scratch) settle(l *leasts, random func(int) int) choice {
 		return s.refuse(l)
 	}
 	pair := s.pair(l, random)
-	moot := false
-	if pair.prefill >= 0 && pair.cost <= aggregated.cost() {
-		if at, mode := s.keep(&pair, l); mode != Disaggregated {
-			switch {
-			case aggregated.n > 0 && (o.NeedsPair || aggregated.cost() < s.Candidates[at].Local):
-				return s.single(aggregated)
-			case !o.NeedsPair:
-				return choice{prefill: at, decode: at, mode: mode}
+	if pair.prefill >= 0 && pair.cost > aggregated.cost() {
+		return s.single(aggregated)
+	}
+	held := Disaggregated
+	if pair.prefill >= 0 || l.wait {
+		var at int
+		if at, held = s.keep(&pair, l, random); held != Disaggregated {
+			if c, ok := s.kept(at, held, &pair, aggregated); ok {
+				return c
 			}
-			moot = true
 		}
 	}
 	switch {
-	case aggregated.n > 0 && (aggregated.cost() < pair.cost || aggregated.cost() == pair.cost && random(2) == 0):
+	case aggregated.n > 0 && (pair.prefill < 0 || aggregated.cost() == pair.cost && random(2) == 0):
 		return s.single(aggregated)
 	case pair.prefill >= 0:
-		return choice{prefill: pair.prefill, decode: pair.decode, mode: Disaggregated, moot: moot}
+		return choice{prefill: pair.prefill, decode: pair.decode, mode: Disaggregated, held: held, moot: held != Disaggregated}
 	case l.wait: // one will have room soon, and a decode worker would be held up
 	case o.Mode == SplitRequired:
 	case l.local.n > 0:

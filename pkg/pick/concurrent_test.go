@@ -169,9 +169,9 @@ func TestPicksRaceWithFleetAndEvents(t *testing.T) {
 					t.Errorf("decision %+v", d)
 				}
 				if i%2 == 0 {
-					d.Reservation.PrefillDone(start)
+					d.PrefillDone(now)
 				}
-				d.Reservation.Release()
+				d.Release(now)
 			}
 		})
 	}
@@ -214,7 +214,7 @@ func TestPickAllocations(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				d.Reservation.Release()
+				d.Release(now)
 			}); n > tc.want {
 				t.Errorf("%v allocations per decision, want at most %v", n, tc.want)
 			}

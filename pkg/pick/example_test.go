@@ -49,7 +49,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer d.Reservation.Release()
+	defer func() { d.Release(time.Now()) }()
 	fmt.Printf("%s: prefill on %s, decode on %s, %d of %d blocks held\n", d.Mode, d.Prefill.Name, d.Decode.Name, d.Matched, d.Total)
 	// Output: disaggregated: prefill on prefill-2, decode on decode-1, 2 of 3 blocks held
 }

@@ -15,10 +15,11 @@ type Explanation struct {
 	Temperature float64
 	BlockSize   int
 	Tokens      int // of the prompt
-	Blocks      int // full blocks of the prompt whose ids are known
+	Blocks      int // full blocks of the prompt whose ids are known, or that its text stands for
 
 	Err             error // why there is no decision, nil when there is one
 	Mode            Mode
+	Held            Mode // the condition that speaks against a split; see Decision
 	Moot            bool
 	Prefill, Decode int // positions in Workers; of no meaning with an error
 	Matched, Best   int
@@ -47,7 +48,10 @@ type WorkerTerms struct {
 	Shared  int         // blocks it would read from a store for all
 	Saved   float64     // blocks, weighted by tier, that it need not compute
 	Active  int         // blocks of the prompt that its requests use already
-	Penalty float64     // blocks: it failed the request before, or lacks its adapter
+	Penalty float64     // blocks: it lacks the adapter
+	Avoided bool        // it failed before: taken only where there are no others
+	Ahead   float64     // prompt tokens that one placed there now would wait for, by the Congestion model
+	Room    int         // KV blocks that it has; 0: not known
 	Load    load.Figures
 
 	// Costs of what it would do, by model: Congestion in tokens, Dynamo in blocks. Local
@@ -81,6 +85,9 @@ func (p *Picker) Explain(req *Request, now time.Time, random func(n int) int, s 
 		Tokens: req.Tokens, Blocks: len(req.Chains), Err: c.err,
 	}
 	e.TransferSerial, e.TransferPerToken, e.TransferSamples = p.load.TransferEstimate()
+	if len(req.Chains) == 0 {
+		e.Blocks = len(req.Text) * req.TextBlockTokens / p.blockSize
+	}
 	e.Workers = make([]WorkerTerms, len(s.pool.members))
 	for i := range e.Workers {
 		s.explain(i, &e.Workers[i])
@@ -89,7 +96,7 @@ func (p *Picker) Explain(req *Request, now time.Time, random func(n int) int, s 
 		s.explainCosts(&s.Candidates[i], &e.Workers[s.Candidates[i].Worker])
 	}
 	if c.err == nil {
-		e.Mode, e.Moot = c.mode, c.moot
+		e.Mode, e.Held, e.Moot = c.mode, c.held, c.moot
 		e.Prefill, e.Decode = s.Candidates[c.prefill].Worker, s.Candidates[c.decode].Worker
 		e.Matched, e.Best = s.matched(s.member(c.prefill)), s.bestFor(c.mode)
 	}
@@ -100,6 +107,7 @@ func (p *Picker) Explain(req *Request, now time.Time, random func(n int) int, s 
 func (s *Scratch) explain(i int, w *WorkerTerms) {
 	m := &s.pool.members[i]
 	w.Worker, w.Held, w.Load = s.pool.Workers[i], s.match.Depth(m.slot), m.load.Figures()
+	w.Ahead, w.Room = m.load.Ahead(s.pricing.now), m.room(&w.Load)
 	w.Shared = s.sharedBy(&w.Held)
 	w.Out, w.Side = OutOfRole, m.role
 	if side := s.sideOf(m.role); side != numSides {
@@ -113,7 +121,10 @@ func (s *Scratch) explainCosts(t *Terms, w *WorkerTerms) {
 	if t.out {
 		w.Out = OverBound
 	}
-	w.Saved, w.Active, w.Penalty = t.saved, int(t.active), t.penalty
+	w.Saved, w.Active, w.Penalty, w.Avoided = t.saved, int(t.active), t.penalty, t.penalty >= avoided
+	if w.Avoided {
+		w.Penalty -= avoided
+	}
 	for m := range NumModels {
 		p, other := s.pricing, *t
 		o := *p.Options

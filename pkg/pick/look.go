@@ -27,8 +27,8 @@ type Scratch struct {
 	prefillOutside bool // could prefill, but for the subset
 	required       bool // only a pair would do, and this worker does both
 
-	best, bestDecode int // blocks that need not be computed, on workers that prefill, and on decode workers
-	computing        int // candidates that compute prompts
+	best, bestDecode int    // blocks that need not be computed, on workers that prefill, and on decode workers
+	session          uint64 // hash of it
 }
 
 // look finds the candidates of a request, and all about them that does not change
@@ -45,7 +45,7 @@ func (s *Scratch) look(p *Picker, req *Request, now time.Time) {
 		s.match.Rescale(req.TextBlockTokens, p.blockSize)
 	}
 	s.outside, s.prefillOutside, s.required = 0, false, false
-	s.best, s.bestDecode = 0, 0
+	s.best, s.bestDecode, s.session = 0, 0, hashOf(req.Session)
 	s.Candidates = s.Candidates[:0]
 	if s.usesActive() {
 		s.active = p.load.Active(req.Chains, s.active)

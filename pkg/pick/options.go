@@ -102,10 +102,10 @@ type SplitOptions struct {
 	ShortTokens int
 	ShortRatio  float64
 	// Of IfPrefillBusy: a prompt stays when more tokens wait on the prefill worker.
-	BusyPrefillTokens int
 	// BusyPrefillShare is the same as a share of the tokens that the worker computes in
 	// one step; 0: no bound.
-	BusyPrefillShare float64
+	BusyPrefillTokens int
+	BusyPrefillShare  float64
 
 	// NeedsPair: the data plane cannot serve a request on a decode worker alone, as
 	// Dynamo's in direct mode (dynamo-live.md section 4). A condition then chooses
@@ -162,6 +162,7 @@ func DefaultOptions() Options {
 // SetOptions takes other options into use, for decisions from now on.
 func (p *Picker) SetOptions(o Options) {
 	o.Dynamo.settle()
+	o.Transfer.settle()
 	used := inUse{o, make(map[string]*DynamoKnobs, len(o.Classes))}
 	for name, class := range o.Classes {
 		k := o.Dynamo
@@ -182,5 +183,21 @@ func (p *Picker) SetOptions(o Options) {
 func (k *DynamoKnobs) settle() {
 	if k.OverlapScoreCredit == 0 {
 		k.HostCacheHitWeight, k.DiskCacheHitWeight, k.SharedCacheMultiplier = 0, 0, 0
+	}
+}
+
+// settle makes a longer way never the faster one, which is what decisions rely on. A
+// distance of which nothing is known is as fast as the next one that is.
+func (t *TransferOptions) settle() {
+	speed := &t.BytesPerSecond
+	for d := len(speed) - 2; d >= 0; d-- {
+		if speed[d] == 0 {
+			speed[d] = speed[d+1]
+		}
+	}
+	for d := 1; d < len(speed); d++ {
+		if speed[d] == 0 || speed[d] > speed[d-1] {
+			speed[d] = speed[d-1]
+		}
 	}
 }

@@ -31,7 +31,15 @@ func (s *Scratch) pair(l *leasts, random func(int) int) pairing {
 		return p
 	case s.pricing.Split.Order == DecodeFirst:
 		best := none
-		s.join(&best, decode.at, random)
+		var first least
+		for i := range s.Candidates {
+			if s.takes(i, fleet.Decode) && s.mated(i) {
+				first.offer(i, s.Candidates[i].Cost, random)
+			}
+		}
+		if first.n > 0 {
+			s.join(&best, first.at, random)
+		}
 		return best
 	}
 	best := none
@@ -107,6 +115,19 @@ func (s *Scratch) meet(best *pairing, group int32, random func(int) int) {
 			}
 		}
 	}
+}
+
+// mated says whether a prefill worker connects with a decode worker.
+func (s *Scratch) mated(decode int) bool {
+	if len(s.pool.sites.groups) == 0 {
+		return true
+	}
+	for i := range s.Candidates {
+		if s.takes(i, fleet.Prefill) && s.connect(i, decode) {
+			return true
+		}
+	}
+	return false
 }
 
 // fits says whether a worker of one group connects with those of another; 0 is not

@@ -125,3 +125,49 @@ func TestOrders(t *testing.T) {
 		}
 	}
 }
+
+// A decode worker that no prefill worker connects with is never half of a pair, in
+// whatever way the pair is found.
+func TestDecodeWorkersWithoutMate(t *testing.T) {
+	nixl, mooncake := fleet.Location{Connector: "nixl"}, fleet.Location{Connector: "mooncake"}
+	for _, order := range []pick.Order{pick.Joint, pick.DecodeFirst} {
+		for _, temperature := range []float64{0, 1} {
+			for _, session := range []string{"", "s"} {
+				r := newRig(t, 0, at(worker(1, fleet.Prefill), nixl), at(worker(2, fleet.Decode), nixl), at(worker(3, fleet.Decode), mooncake))
+				o := pick.DefaultOptions()
+				o.Model, o.Dynamo.Temperature, o.Split.Order, o.Split.Mode = pick.Dynamo, temperature, order, pick.SplitRequired
+				r.picker.SetOptions(o)
+				r.busy(2, 0, 10) // the idle one has no mate
+				for range 50 {
+					if d := r.mustPick(t, pick.Request{Tokens: 160, Session: session}); d.Prefill.ID != 1 || d.Decode.ID != 2 {
+						t.Fatalf("pair %d and %d", d.Prefill.ID, d.Decode.ID)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Speeds that are left out, or rise with the distance, are no reason to go far.
+func TestOddSpeeds(t *testing.T) {
+	for name, speeds := range map[string][fleet.NumDistances]float64{
+		"only the nearest":  {fleet.SameHost: 400e9},
+		"only the furthest": {fleet.Elsewhere: 1e9},
+		"the wrong way":     {fleet.SameHost: 1e9, fleet.Elsewhere: 400e9},
+	} {
+		for _, order := range []pick.Order{pick.Joint, pick.DecodeFirst} {
+			r := newRig(t, 0, at(worker(1, fleet.Prefill), fleet.Location{Host: "a"}), at(worker(2, fleet.Prefill), fleet.Location{Host: "b"}),
+				at(worker(3, fleet.Decode), fleet.Location{Host: "a"}))
+			o := pick.DefaultOptions()
+			o.Split.Order, o.Transfer.BytesPerToken, o.Transfer.BytesPerPrompt, o.Transfer.BytesPerSecond = order, 131072, 1e8, speeds
+			r.picker.SetOptions(o)
+			for range 50 {
+				d := r.mustPick(t, pick.Request{Tokens: 16_000})
+				if d.Prefill.ID != 1 {
+					t.Fatalf("%s: prefill on %d, far from the decode worker", name, d.Prefill.ID)
+				}
+				d.Reservation.Release()
+			}
+		}
+	}
+}

@@ -106,13 +106,18 @@ func (s *Subset) Has(e netip.AddrPort) bool {
 type Decision struct {
 	Decode, Prefill fleet.Worker
 	Mode            Mode
-	// Moot: the condition of a split would have kept the prompt on the decode worker,
-	// but the data plane cannot do that. See SplitOptions.NeedsPair.
+	// Held is the condition that speaks against a split, as a mode: KeptShort and the
+	// like; Disaggregated when none does. Where the data plane needs a pair, the prompt
+	// is then computed by an aggregated worker, or Moot: it is split all the same. See
+	// SplitOptions.NeedsPair.
+	Held        Mode
 	Moot        bool
 	Matched     int // blocks of the prompt that Prefill need not compute: those it holds on any tier, or reads from a store for all
 	Best        int // the same of the best worker in the pool
 	Total       int // full blocks of the prompt
 	Reservation *load.Reservation
+
+	guess index.Guess // that Prefill is about to hold the prompt
 }
 
 // Picker makes decisions over a pool. Pick may be called at once from many
@@ -147,35 +152,62 @@ const optimistic = 2
 
 // Pick chooses the workers for a request and books its load on them, in one step:
 // no other decision comes between. random(n) returns a number in [0, n). The caller
-// must release the decision's reservation. With an error, the decision has Best and
-// Total only.
+// must release the decision. With an error, it has Best and Total only.
 func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Scratch) (Decision, error) {
 	s.look(p, req, now)
 	c := choice{}
-	for try := 0; ; try++ {
-		if try == optimistic {
-			p.load.Lock()
+	var reservation *load.Reservation
+	for try, done := 0, false; !done; try++ {
+		if try < optimistic {
 			c = s.choose(random)
-			break
 		}
-		c = s.choose(random)
-		p.load.Lock()
-		if s.holds(&c) {
-			break
-		}
-		p.load.Unlock()
+		reservation, done = p.conclude(&c, try < optimistic, now, random, s)
 	}
-	p.load.Arrived(now, s.computing)
 	if c.err != nil {
-		p.load.Unlock()
 		return Decision{Best: max(s.best, s.bestDecode), Total: len(req.Chains)}, c.err
 	}
+	prefill := s.member(c.prefill)
+	guess := index.Guess{}
+	if s.remembers(p, &c) {
+		guess = p.guesses.Record(now, prefill.slot, req.Chains, s.match.Depth(prefill.slot).Device)
+	}
+	if p.texts != nil && !req.NoGuess {
+		p.texts.Record(now, prefill.slot, req.Text, 0)
+	}
+	return Decision{
+		Decode:      *s.worker(c.decode),
+		Prefill:     *s.worker(c.prefill),
+		Mode:        c.mode,
+		Held:        c.held,
+		Moot:        c.moot,
+		Matched:     s.matched(prefill),
+		Best:        s.bestFor(c.mode),
+		Total:       len(req.Chains),
+		Reservation: reservation,
+		guess:       guess,
+	}, nil
+}
+
+// conclude makes a choice final: it books, unless something was booked meanwhile on
+// the workers that were chosen. Of a choice that was not made yet it makes one first:
+// under the lock nothing is booked meanwhile.
+func (p *Picker) conclude(c *choice, made bool, now time.Time, random func(n int) int, s *Scratch) (r *load.Reservation, done bool) {
+	p.load.Lock()
+	defer p.load.Unlock() // a panic must not stop all others
+	if !made {
+		*c = s.choose(random)
+	} else if !s.holds(c) {
+		return nil, false
+	}
+	p.load.Arrived(now, s.pool.computing(s.never()))
+	if c.err != nil {
+		return nil, true
+	}
 	prefill, decode := s.member(c.prefill), s.member(c.decode)
-	matched := s.matched(prefill)
-	booking := load.Booking{
+	b := load.Booking{
 		At:            now,
-		PrefillTokens: max(0, req.Tokens-matched*p.blockSize),
-		Prompt:        req.Tokens,
+		PrefillTokens: max(0, s.req.Tokens-s.matched(prefill)*p.blockSize),
+		Prompt:        s.req.Tokens,
 		Blocks:        s.blocks(),
 		PrefillKey:    s.worker(c.prefill).Key,
 		Prefill:       prefill.load,
@@ -183,27 +215,14 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		Decode:        decode.load,
 	}
 	if s.shares(c.mode) {
-		booking.Chains = req.Chains[:min(len(req.Chains), booking.Blocks)]
+		b.Chains = s.req.Chains[:min(len(s.req.Chains), b.Blocks)]
 	}
-	reservation := p.load.Reserve(booking)
-	p.load.Unlock()
+	return p.load.Reserve(b), true
+}
 
-	// The guess belongs to the worker that computes the prompt and tells of it.
-	// A decode worker that has to prefill publishes no events to confirm it.
-	if !req.NoGuess && (c.mode == Disaggregated || c.mode == OnAggregated) {
-		p.guesses.Record(now, prefill.slot, req.Chains, s.match.Depth(prefill.slot).Device)
-		if p.texts != nil {
-			p.texts.Record(now, prefill.slot, req.Text, 0)
-		}
-	}
-	return Decision{
-		Decode:      *s.worker(c.decode),
-		Prefill:     *s.worker(c.prefill),
-		Mode:        c.mode,
-		Moot:        c.moot,
-		Matched:     matched,
-		Best:        s.bestFor(c.mode),
-		Total:       len(req.Chains),
-		Reservation: reservation,
-	}, nil
+// remembers says whether the worker that computes the prompt is expected to hold it.
+// Beside events a guess has to be confirmed by them, and a decode worker that
+// computes a prompt publishes none. Where there are no events, it counts as any other.
+func (s *Scratch) remembers(p *Picker, c *choice) bool {
+	return !s.req.NoGuess && (c.mode == Disaggregated || c.mode == OnAggregated || c.mode != PromptLess && p.guesses.Alone())
 }

@@ -314,7 +314,8 @@ func TestGuessBelongsToThePrefillWorker(t *testing.T) {
 	})
 	t.Run("expires", func(t *testing.T) {
 		r := newRig(t, ttl, worker(1, fleet.Prefill), worker(11, fleet.Decode))
-		r.mustPick(t, req).Reservation.Release()
+		first := r.mustPick(t, req)
+		first.Release(start)
 		d, err := r.picker.Pick(&req, start.Add(ttl), r.random, &r.scratch)
 		if err != nil || d.Matched != 0 {
 			t.Errorf("after its time: matched %d, %v, want 0", d.Matched, err)

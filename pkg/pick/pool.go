@@ -25,6 +25,20 @@ type member struct {
 	kvBlocks, stepTokens int // what it has room for, and computes in one step; 0: not known
 }
 
+// computing is how many workers compute prompts. never: decode workers do, too.
+func (p *pool) computing(never bool) int {
+	n := p.Count(fleet.Aggregated)
+	if never {
+		n += p.Count(fleet.Decode)
+	} else {
+		n += p.Count(fleet.Prefill)
+	}
+	if n == 0 { // then whoever there is
+		return len(p.Workers)
+	}
+	return n
+}
+
 // room is how many KV blocks a worker has, as it announced or as its metrics say; 0
 // is not known.
 func (m *member) room(f *load.Figures) int {

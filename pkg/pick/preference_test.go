@@ -212,3 +212,57 @@ func TestBoundByTheEnginesWord(t *testing.T) {
 		t.Errorf("a minute later: %v", err)
 	}
 }
+
+// With a temperature, one worker to avoid makes no difference among the others, and is
+// not drawn.
+func TestTemperatureAndAvoid(t *testing.T) {
+	contents, chains := promptOf(1, 20)
+	share := func(avoid []netip.AddrPort) (holder, avoided float64) {
+		r := newRig(t, 0, workers(1, 4, fleet.Aggregated)...)
+		o := pick.DefaultOptions()
+		o.Model, o.Dynamo.Temperature = pick.Dynamo, 0.2
+		r.picker.SetOptions(o)
+		r.hold(t, 2, contents, index.Depth{Device: 20})
+		const n = 4000
+		for range n {
+			d := r.mustPick(t, pick.Request{Tokens: 320, Chains: chains, Avoid: avoid})
+			switch d.Decode.ID {
+			case 2:
+				holder += 1. / n
+			case 4:
+				avoided += 1. / n
+			}
+			d.Reservation.Release()
+		}
+		return holder, avoided
+	}
+	before, _ := share(nil)
+	holder, avoided := share([]netip.AddrPort{worker(4, 0).Endpoint})
+	if avoided != 0 || holder < before {
+		t.Errorf("the holder has %.2f with a worker to avoid, %.2f without; the avoided one has %.2f", holder, before, avoided)
+	}
+}
+
+// How busy the pool is does not depend on who asks: requests without a prompt and
+// those for a subset see the same.
+func TestRhoIsThePools(t *testing.T) {
+	for name, req := range map[string]pick.Request{
+		"prompts":          {Tokens: 160},
+		"lists of models":  {PromptLess: true},
+		"a subset":         {Tokens: 160, Subset: in("10.0.0.1", "10.0.0.3")},
+		"another prompt's": {Tokens: 16_000},
+	} {
+		r := newRig(t, 0, append(workers(1, 2, fleet.Prefill), workers(3, 6, fleet.Decode)...)...)
+		r.busy(1, 100, 0) // one of the two that compute prompts
+		for s := range 200 {
+			d, err := r.picker.Pick(&req, start.Add(time.Duration(s)*10*time.Second), r.random, &r.scratch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Reservation.Release()
+		}
+		if rho := r.load.Rho(); rho < 0.49 || rho > 0.51 {
+			t.Errorf("%s: rho %.2f, want 0.5", name, rho)
+		}
+	}
+}

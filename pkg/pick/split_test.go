@@ -1,6 +1,7 @@
 package pick_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
@@ -82,14 +83,18 @@ func TestShortPromptsThatAreAllNew(t *testing.T) {
 func TestNeedsPair(t *testing.T) {
 	contents, chains := promptOf(1, 10)
 	for _, tc := range []struct {
-		name       string
-		aggregated bool
-		want       pick.Mode
-		moot       bool
-	}{{"with aggregated workers", true, pick.OnAggregated, false}, {"without", false, pick.Disaggregated, true}} {
+		name string
+		busy int // tokens that wait on an aggregated worker, -1: there is none
+		want pick.Mode
+		moot bool
+	}{
+		{"an aggregated worker that is dearer than a pair", 20 * blockSize, pick.OnAggregated, false},
+		{"one that is far dearer", 100 * blockSize, pick.Disaggregated, true},
+		{"none", -1, pick.Disaggregated, true},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pool := []fleet.Worker{worker(1, fleet.Prefill), worker(2, fleet.Decode)}
-			if tc.aggregated {
+			if tc.busy >= 0 {
 				pool = append(pool, worker(3, fleet.Aggregated))
 			}
 			r := newRig(t, ttl, pool...)
@@ -97,12 +102,90 @@ func TestNeedsPair(t *testing.T) {
 			o.Split.Condition, o.Split.NeedsPair = pick.IfShort, true
 			r.picker.SetOptions(o)
 			r.hold(t, 2, contents, index.Depth{Device: 10})
-			r.busy(3, 100*blockSize, 0) // dearer than a pair
+			r.busy(3, max(0, tc.busy), 0)
 			d := r.mustPick(t, pick.Request{Tokens: 160, Chains: chains})
-			if d.Mode != tc.want || d.Moot != tc.moot {
-				t.Errorf("%v, moot %v; want %v, %v", d.Mode, d.Moot, tc.want, tc.moot)
+			if d.Mode != tc.want || d.Moot != tc.moot || d.Held != pick.KeptShort {
+				t.Errorf("%v for %v, moot %v; want %v, moot %v", d.Mode, d.Held, d.Moot, tc.want, tc.moot)
 			}
 		})
+	}
+}
+
+// Where all prefill workers are over their bound, a prompt that would be kept on its
+// decode worker anyway does not have to wait for them.
+func TestConditionsComeBeforeBounds(t *testing.T) {
+	contents, chains := promptOf(1, 100)
+	for _, m := range []pick.Model{pick.Congestion, pick.Dynamo} {
+		for _, tc := range []struct {
+			condition pick.Condition
+			held      int // blocks, by the decode worker
+			want      pick.Mode
+			err       error
+		}{
+			{pick.Never, 100, 0, pick.ErrBusy},
+			{pick.IfShort, 0, 0, pick.ErrBusy},
+			{pick.IfShort, 100, pick.KeptShort, nil},
+			{pick.IfPrefillBusy, 0, pick.KeptPrefillBusy, nil},
+			{pick.IfEither, 0, pick.KeptPrefillBusy, nil},
+			{pick.IfFaster, 0, pick.KeptFaster, nil},
+		} {
+			r := newRig(t, ttl, worker(1, fleet.Prefill), worker(2, fleet.Decode))
+			o := pick.DefaultOptions()
+			o.Model, o.Split.Condition, o.Split.BusyPrefillTokens, o.MaxPrefillTokens = m, tc.condition, 100, 100
+			r.picker.SetOptions(o)
+			r.hold(t, 2, contents, index.Depth{Device: tc.held})
+			r.busy(1, 101, 0)
+			d, err := r.pick(pick.Request{Tokens: 100 * blockSize, Chains: chains})
+			if !errors.Is(err, tc.err) || err == nil && d.Mode != tc.want {
+				t.Errorf("%v, condition %d, %d held: %v, %v; want %v, %v", m, tc.condition, tc.held, d.Mode, err, tc.want, tc.err)
+			}
+		}
+	}
+}
+
+// The busy line may be a share of what a worker computes in one step.
+func TestBusyShare(t *testing.T) {
+	p := worker(1, fleet.Prefill)
+	p.Says = fleet.Say(fleet.Advertised{MaxBatchedTokens: 1000})
+	r := newRig(t, ttl, p, worker(2, fleet.Decode))
+	o := pick.DefaultOptions()
+	o.Split.Condition, o.Split.BusyPrefillShare = pick.IfPrefillBusy, 2
+	r.picker.SetOptions(o)
+	r.busy(1, 2000, 0)
+	if d := r.mustPick(t, pick.Request{Tokens: 100}); d.Mode != pick.Disaggregated {
+		t.Errorf("at the line: %v", d.Mode)
+	}
+	r.busy(1, 1, 0)
+	if d := r.mustPick(t, pick.Request{Tokens: 100}); d.Mode != pick.KeptPrefillBusy {
+		t.Errorf("over the line: %v", d.Mode)
+	}
+}
+
+// What is estimated to be slower is tried now and then, so that the estimate of it
+// does not last for ever.
+func TestTheSlowerWayIsTried(t *testing.T) {
+	for name, serial := range map[string]float64{"a slow transfer": 10, "a quick one": 1e-9} {
+		r := newRig(t, 0, worker(1, fleet.Prefill), worker(2, fleet.Decode))
+		o := pick.DefaultOptions()
+		o.Split.Condition, o.Transfer.SerialSeconds = pick.IfFaster, serial
+		r.picker.SetOptions(o)
+		if serial < 1 {
+			r.busy(2, 10_000, 0)
+		}
+		const n = 6400
+		modes := map[pick.Mode]int{}
+		for range n {
+			d := r.mustPick(t, pick.Request{Tokens: 160})
+			modes[d.Mode]++
+			d.Reservation.Release()
+		}
+		rare, often := pick.Disaggregated, pick.KeptFaster
+		if serial < 1 { // the decode worker has much to compute
+			rare, often = often, rare
+		}
+		if modes[rare] < n/64*6/10 || modes[rare] > n/64*15/10 || modes[rare]+modes[often] != n {
+			t.Errorf("%s: %v, want %d of %v", name, modes, n/64, rare)
+		}
 	}
 }
 

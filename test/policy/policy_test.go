@@ -54,6 +54,24 @@ func TestCongestionOnATrace(t *testing.T) {
 	}
 }
 
+// Close to what workers can do at all, prompts wait for longer than the TTL of a guess.
+// Where the guess ended before its prompt is computed, equal prompts would be spread
+// over workers, which then have more to compute than they can: 0.82 of the ceiling, and
+// a median of 133 s.
+func TestCongestionUnderOverload(t *testing.T) {
+	s := setting{trace: conversation(t), workers: 8, load: 0.95, cache: 0.75}
+	congestion := run(t, s, pick.Congestion, 1, 0)
+	if congestion.share() < 0.95 {
+		t.Errorf("%.3f of the ceiling, want 0.95", congestion.share())
+	}
+	if p50 := congestion.quantile(0.5); p50 > 20*time.Second {
+		t.Errorf("the median time to the first token is %v, want 20 s at most", p50)
+	}
+	if p90 := congestion.quantile(0.9); p90 < 2*guessTTL {
+		t.Errorf("one request in ten waits for more than %v: that is no overload", p90)
+	}
+}
+
 // Aggregated workers, on which decoding counts as well.
 func TestCongestionOnAggregatedWorkers(t *testing.T) {
 	s := setting{trace: conversation(t), workers: 8, load: 0.8, cache: 0.75, decodes: true}

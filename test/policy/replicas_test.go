@@ -41,7 +41,7 @@ type replicas struct {
 	count  int           // requests
 	random func(int) int
 	fleet  *fleet.Snapshot
-	placed map[*request]placed
+	placed map[*request]*placed
 	trace  *trace
 	err    error // the first
 }
@@ -71,7 +71,7 @@ func newReplicas(t testing.TB, n int, late time.Duration, o pick.Options, tr *tr
 	}
 	rs := &replicas{
 		clock: &clock{}, late: late, random: rand.New(rand.NewPCG(7, 7)).IntN,
-		fleet: s, placed: map[*request]placed{}, trace: tr,
+		fleet: s, placed: map[*request]*placed{}, trace: tr,
 	}
 	for range n {
 		r := &replica{index: index.New(), load: load.NewTable(), others: load.NewEngines()}
@@ -109,7 +109,7 @@ func (rs *replicas) others(one int, do func(*replica)) {
 }
 
 // tell lets the other replicas know what became of a request.
-func (rs *replicas) tell(p placed, word load.Routed) {
+func (rs *replicas) tell(p *placed, word load.Routed) {
 	word.Request, word.Router, word.At = p.id, uint64(1_000_000+p.by), uint64(epoch.Add(rs.clock.now).UnixMilli())
 	rs.others(p.by, func(r *replica) { r.others.Route(p.worker, word, epoch.Add(rs.clock.now)) })
 }
@@ -124,7 +124,7 @@ func (rs *replicas) place(now time.Duration, r *request) int {
 		d.Prefill = rs.fleet.Workers[0]
 	}
 	rs.count++
-	p := placed{by: by, id: binary.AppendUvarint(nil, uint64(rs.count)), worker: d.Prefill.Key, decision: d}
+	p := &placed{by: by, id: binary.AppendUvarint(nil, uint64(rs.count)), worker: d.Prefill.Key, decision: d}
 	rs.placed[r] = p
 	rs.tell(p, load.Routed{Kind: load.Placed, PrefillTokens: uint64(max(0, r.input-d.Matched*blockSize)), Blocks: uint64(len(r.ids))})
 	return int(d.Prefill.ID) - 1
@@ -132,14 +132,14 @@ func (rs *replicas) place(now time.Duration, r *request) int {
 
 func (rs *replicas) prefilled(now time.Duration, r *request) {
 	p := rs.placed[r]
-	p.decision.Reservation.PrefillDone(epoch.Add(now))
+	p.decision.PrefillDone(epoch.Add(now))
 	rs.tell(p, load.Routed{Kind: load.PrefillDone})
 }
 
-func (rs *replicas) finished(_ time.Duration, r *request) {
+func (rs *replicas) finished(now time.Duration, r *request) {
 	p := rs.placed[r]
 	delete(rs.placed, r)
-	p.decision.Reservation.Release()
+	p.decision.Release(epoch.Add(now))
 	rs.tell(p, load.Routed{Kind: load.Finished})
 }
 
