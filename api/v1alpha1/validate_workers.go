@@ -39,6 +39,8 @@ func (l *WorkerList) problems() problems {
 			}
 			ids[*w.WorkerID] = i
 		}
+		checkCount(&p, path+".kvBlocks", &w.KVBlocks, maxBound)
+		checkCount(&p, path+".maxBatchedTokens", &w.MaxBatchedTokens, maxBound)
 		w.checkSite(&p, path)
 		w.checkEndpoints(&p, path, i, endpoints)
 		w.checkRecovery(&p, path, recovery)

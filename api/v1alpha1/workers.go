@@ -59,6 +59,22 @@ type WorkerSpec struct {
 	// +kubebuilder:validation:Maximum=1024
 	DataParallelSize int `json:"dataParallelSize,omitempty"`
 
+	// KVBlocks is how many KV blocks one rank has room for, 1 to 1000000000: shares
+	// such as spec.admission.activeDecodeBlocksThresholdFraction go by it. 0: not
+	// known, but for what the engine's metrics say.
+	// +default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000
+	KVBlocks int64 `json:"kvBlocks,omitempty"`
+
+	// MaxBatchedTokens is how many tokens one rank computes in a step, 1 to 1000000000:
+	// vLLM's --max-num-batched-tokens. Shares such as
+	// spec.admission.activePrefillTokensThresholdFraction go by it. 0: not known.
+	// +default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000
+	MaxBatchedTokens int64 `json:"maxBatchedTokens,omitempty"`
+
 	// WorkerID is the id under which the worker publishes events, 0 to 2^64-1.
 	// Left out: computed from the name, as Dynamo does for pods.
 	WorkerID *WorkerID `json:"workerID,omitempty"`

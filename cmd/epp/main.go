@@ -73,6 +73,8 @@ everything that is wrong with them, with file, line and field. Where the model's
 files are in a folder, the tokenizer and the chat template are loaded, too.
 Variables of Dynamo's router in the environment (DYN_ROUTER_*) are checked and
 listed: what they say is the default of what file and policy leave out.
+Warns of bounds that the listed workers say too little for, and of data-parallel
+ranks that no handoff header names.
 Starts nothing, and asks nobody: with discovery.kubernetes it does not look into
 the cluster.
 Exits with 0 when all is well and with 1 when not.`,
@@ -132,6 +134,10 @@ func validateFile(ctx context.Context, config string, env *app.Environment) (sum
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s is valid: %d prefill, %d decode, %d aggregated workers are ready in %s", config,
-		pool.Count(fleet.Prefill), pool.Count(fleet.Decode), pool.Count(fleet.Aggregated), cfg.Discovery.File.Path), nil
+	summary = fmt.Sprintf("%s is valid: %d prefill, %d decode, %d aggregated workers are ready in %s", config,
+		pool.Count(fleet.Prefill), pool.Count(fleet.Decode), pool.Count(fleet.Aggregated), cfg.Discovery.File.Path)
+	for _, w := range app.Warnings(&cfg.Spec, pool) {
+		summary += "\nwarning: " + w
+	}
+	return summary, nil
 }

@@ -125,6 +125,23 @@ func TestValidateEnvironment(t *testing.T) {
 	}
 }
 
+// TestValidateWarns: what is valid and has no effect with the listed workers is said.
+func TestValidateWarns(t *testing.T) {
+	config := goodConfig + "  admission: {activePrefillTokensThresholdFraction: 4}\n"
+	path := write(t, config, strings.Replace(goodWorkers, "name: a,", "name: a, dataParallelSize: 2,", 1))
+	code, stdout, stderr := epp(t, "validate", "--config", path)
+	for _, line := range []string{"\nwarning: spec.admission.activePrefillTokensThresholdFraction (or ", "\nwarning: spec.handoff: several data-parallel ranks share the endpoint 10.0.0.4:8000 "} {
+		if code != 0 || !strings.Contains(stdout, line) || stderr != "" {
+			t.Errorf("exit %d, stdout %q, stderr %q, want %q", code, stdout, stderr, line)
+		}
+	}
+	path = write(t, config+"  handoff: {headers: [{name: x-prefiller-host-port, value: PrefillEndpoint}, {name: x-data-parallel-rank, value: DecodeRank}]}\n",
+		strings.Replace(goodWorkers, "name: a,", "name: a, dataParallelSize: 2, maxBatchedTokens: 8192,", 1))
+	if code, stdout, stderr = epp(t, "validate", "--config", path); code != 0 || strings.Contains(stdout, "warning") || stderr != "" {
+		t.Errorf("exit %d, stdout %q, stderr %q, want no warning", code, stdout, stderr)
+	}
+}
+
 func TestValidateSamples(t *testing.T) {
 	code, stdout, stderr := epp(t, "validate", "--config", filepath.Join("..", "..", "config", "samples", "endpointpickerconfig.yaml"))
 	if code != 0 || !strings.Contains(stdout, "is valid") || stderr != "" {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
@@ -103,11 +102,11 @@ func (a *App) noteHandoff(s *fleet.Snapshot) {
 		return
 	}
 	handoff := a.current.Load().handoff
-	if s.Count(fleet.Prefill) > 0 && !handoff.Names(extproc.PrefillEndpoint, extproc.PrefillInstanceID) {
+	if prefillUnnamed(handoff, s) {
 		a.handoffNoted = true
 		a.log.Warn("the pool has prefill workers, but no handoff header names the one that was picked; see spec.handoff")
 	}
-	if shared, ok := sharedEndpoint(s); ok && !handoff.Names(extproc.DecodeRank, extproc.PrefillRank) {
+	if shared, ok := rankUnnamed(handoff, s); ok {
 		a.handoffNoted = true
 		a.log.Warn("several data-parallel ranks share an endpoint, but no handoff header names the one that was picked; see spec.handoff",
 			"worker", shared.Name, "endpoint", shared.Endpoint.String())

@@ -88,6 +88,7 @@ func ranksOf(spec *v1alpha1.WorkerSpec, rules Rules) ([]fleet.Worker, error) {
 		id = uint64(*spec.WorkerID)
 	}
 	site := siteOf(spec, &rules.Sites)
+	says := fleet.Say(fleet.Advertised{KVBlocks: spec.KVBlocks, MaxBatchedTokens: spec.MaxBatchedTokens})
 	ranks := make([]fleet.Worker, spec.DataParallelSize)
 	for rank := range ranks {
 		port := spec.Ports[0]
@@ -105,6 +106,7 @@ func ranksOf(spec *v1alpha1.WorkerSpec, rules Rules) ([]fleet.Worker, error) {
 			Endpoint: netip.AddrPortFrom(addr, uint16(port)),
 			Role:     role,
 			Recovery: recovery,
+			Says:     says,
 		}
 	}
 	return ranks, nil

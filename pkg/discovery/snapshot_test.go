@@ -35,6 +35,8 @@ func TestLoad(t *testing.T) {
   labels: {DYN_COMPONENT: decode}
   workerID: "18446744073709551615"
   recoveryEndpoints: ["[fd00::2]:4001/1b/dp0", "[fd00::2]:4001/1b/dp1"]
+  kvBlocks: 5000
+  maxBatchedTokens: 8192
 - name: two-ranks
   address: 10.0.0.3
   ports: [8000]
@@ -51,12 +53,13 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	const two = 1<<64 - 1
+	room := fleet.Say(fleet.Advertised{KVBlocks: 5000, MaxBatchedTokens: 8192}) // of each rank
 	want := []fleet.Worker{
 		{Key: fleet.Key{ID: 7, Rank: 0}, Name: "two-ranks", Endpoint: netip.MustParseAddrPort("10.0.0.3:8000"), Role: fleet.Aggregated},
 		{Key: fleet.Key{ID: 7, Rank: 1}, Name: "two-ranks", Endpoint: netip.MustParseAddrPort("10.0.0.3:8000"), Role: fleet.Aggregated},
 		{Key: fleet.Key{ID: fleet.WorkerID("worker-0"), Rank: 0}, Name: "worker-0", Endpoint: netip.MustParseAddrPort("10.0.0.1:8000"), Role: fleet.Prefill},
-		{Key: fleet.Key{ID: two, Rank: 0}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8000"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp0"},
-		{Key: fleet.Key{ID: two, Rank: 1}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8001"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp1"},
+		{Key: fleet.Key{ID: two, Rank: 0}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8000"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp0", Says: room},
+		{Key: fleet.Key{ID: two, Rank: 1}, Name: "two-ports", Endpoint: netip.MustParseAddrPort("[fd00::2]:8001"), Role: fleet.Decode, Recovery: "[fd00::2]:4001/1b/dp1", Says: room},
 	}
 	if diff := cmp.Diff(want, got.Workers, cmpopts.EquateComparable(netip.AddrPort{}, fleet.Says{}, fleet.Site{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
