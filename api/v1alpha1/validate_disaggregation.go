@@ -56,15 +56,15 @@ func (t *TransferSpec) check(p *problems, path string) {
 // check also sees to it that a pair never costs less for being further apart: what
 // is left out costs nothing.
 func (b *BandwidthSpec) check(p *problems, path string) {
-	places := []struct {
+	type place struct {
 		name string
 		rate *ByteRate
-	}{{"host", b.Host}, {"fabric", b.Fabric}, {"rack", b.Rack}, {"zone", b.Zone}, {"elsewhere", b.Elsewhere}}
-	nearer := -1 // the last that is set
-	for i, at := range places {
+	}
+	var nearer place // the last that is set
+	for _, at := range []place{{"host", b.Host}, {"fabric", b.Fabric}, {"rack", b.Rack}, {"zone", b.Zone}, {"elsewhere", b.Elsewhere}} {
 		if at.rate == nil {
-			if nearer >= 0 {
-				p.add(path+"."+at.name, "required with %s, which is nearer: left out it would cost nothing", places[nearer].name)
+			if nearer.rate != nil {
+				p.add(path+"."+at.name, "required with %s, which is nearer: left out it would cost nothing", nearer.name)
 			}
 			continue
 		}
@@ -73,11 +73,11 @@ func (b *BandwidthSpec) check(p *problems, path string) {
 		case got <= 0 || got > maxRate:
 			p.add(path+"."+at.name, "must be above 0 and at most 1000T bytes per second, not %s", number(got))
 			continue
-		case nearer >= 0 && got > places[nearer].rate.BytesPerSecond:
+		case nearer.rate != nil && got > nearer.rate.BytesPerSecond:
 			p.add(path+"."+at.name, "%s bytes per second are more than the %s of %s, which is nearer; a nearer place must not be slower than a further one",
-				number(got), number(places[nearer].rate.BytesPerSecond), places[nearer].name)
+				number(got), number(nearer.rate.BytesPerSecond), nearer.name)
 		}
-		nearer = i
+		nearer = at
 	}
 }
 

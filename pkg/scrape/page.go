@@ -127,7 +127,7 @@ func (p *page) take(f *family, line []byte) {
 }
 
 // maxUse is from which share on a figure is no share but another unit, such as
-// percent. Engines tell of a little more than 1.
+// percent. Up to it, what is above 1 counts as full.
 const maxUse = 1.5
 
 // offer takes in a value, unless it is none that a count or a share can have.
