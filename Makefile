@@ -136,10 +136,11 @@ soak: ## Make trouble for the event plane and a real nats-server for SOAK_TIME.
 	$(GO) test -race -count=1 -timeout 0 -v -run 'Soak$$' ./test/chaos -args -soak $(SOAK_TIME) -seed $(SOAK_SEED)
 
 .PHONY: bench
-bench: build ## Run the benchmarks: the core packages, the index (TRACE), events, ext-proc round trips (BENCH_ARGS).
+bench: build ## Run the benchmarks: the core packages, the index (TRACE), events, decisions, ext-proc round trips (BENCH_ARGS).
 	$(GO) test -run '^$$' -bench . -benchmem -count=$(BENCH_COUNT) -timeout 60m $(BENCH_PACKAGES)
 	bin/warmpath bench index $(if $(TRACE),--trace $(TRACE))
 	bin/warmpath bench events
+	bin/warmpath bench pick
 	bin/warmpath bench extproc $(BENCH_ARGS)
 
 .PHONY: bench-tokens

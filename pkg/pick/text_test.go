@@ -48,3 +48,41 @@ func TestTextAffinity(t *testing.T) {
 		d.Reservation.Release()
 	}
 }
+
+// Where there are no events, whoever computed a prompt is taken to hold it; beside
+// events a decode worker is not, for it would not tell.
+func TestWhoIsRemembered(t *testing.T) {
+	_, chains := promptOf(1, 10)
+	for _, tc := range []struct {
+		name  string
+		alone bool
+		split pick.Split
+		pool  []fleet.Worker
+		want  int // blocks that match the second time
+	}{
+		{"approximate, no prefill worker", true, pick.SplitWhenReady, workers(1, 3, fleet.Decode), 10},
+		{"approximate, split off", true, pick.SplitNever, workers(1, 3, fleet.Decode), 10},
+		{"beside events, no prefill worker", false, pick.SplitWhenReady, workers(1, 3, fleet.Decode), 0},
+		{"beside events, aggregated", false, pick.SplitWhenReady, workers(1, 3, fleet.Aggregated), 10},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, ttl)
+			if tc.alone {
+				r.guesses = index.NewApproximation(ttl, 1<<20)
+				r.picker = pick.New(r.index, r.guesses, r.load, blockSize)
+			}
+			o := pick.DefaultOptions()
+			o.Split.Mode = tc.split
+			r.picker.SetOptions(o)
+			if err := r.picker.SetFleet(snapshot(t, tc.pool...)); err != nil {
+				t.Fatal(err)
+			}
+			first := r.mustPick(t, pick.Request{Tokens: 160, Chains: chains})
+			first.Release(start)
+			again := r.mustPick(t, pick.Request{Tokens: 160, Chains: chains})
+			if again.Matched != tc.want || tc.want > 0 && again.Prefill.Key != first.Prefill.Key {
+				t.Errorf("matched %d on %d, first on %d; want %d", again.Matched, again.Prefill.ID, first.Prefill.ID, tc.want)
+			}
+		})
+	}
+}
