@@ -141,7 +141,7 @@ func (g *Speculation) Merge(now time.Time, chains []block.Chain, m *Match) {
 		if run == nil {
 			return
 		}
-		n := agree(run.chains, chains[from:])
+		n := block.Agree(run.chains, chains[from:])
 		end := from + n
 		for i := range run.marks {
 			guess := &run.marks[i]

@@ -2,7 +2,6 @@ package index
 
 import (
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
@@ -65,16 +64,6 @@ const (
 // promptBytes is the least that a prompt of n blocks takes.
 func promptBytes(n int) int64 { return int64(n)*chainBytes + guessedRunBytes + guessBytes }
 
-// agree returns how many chains two prompts share. A chain stands for all before
-// it, so they agree up to some point and never after it.
-func agree(a, b []block.Chain) int {
-	n := min(len(a), len(b))
-	if n > 0 && a[n-1] == b[n-1] {
-		return n
-	}
-	return sort.Search(n, func(i int) bool { return a[i] != b[i] })
-}
-
 // walk makes the path of a prompt whose first from blocks need no marks, and leaves its
 // runs in t.path. Runs are split so that each is on one side of from, and all in the
 // prompt or not at all. Of a prompt that needs no marks, only what is there is of use.
@@ -89,7 +78,7 @@ func (t *trie) walk(w *guessedWorker, chains []block.Chain, from int) {
 		run := t.runs[chains[at]]
 		switch {
 		case run != nil:
-			end = at + agree(run.chains, chains[at:end])
+			end = at + block.Agree(run.chains, chains[at:end])
 			if end-at < len(run.chains) {
 				run = t.split(run, end-at)
 			}
