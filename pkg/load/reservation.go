@@ -31,7 +31,7 @@ type Reservation struct {
 	alone           int  // blocks on decode that nobody shares: those of the output, too, as far as they count
 
 	at     time.Time // of the decision, zero when there is nothing to learn
-	queued int       // tokens on prefill that came before
+	queued float64   // tokens on prefill that were to be computed before, by all bookings
 	prompt int
 	output int // blocks of the output
 	counts int // of them, so many count: the weight is less than 1 for one that is soon over
@@ -54,7 +54,7 @@ func (t *Table) Reserve(b Booking) *Reservation {
 	p, d := b.Prefill, b.Decode
 	r := &Reservation{
 		table: t, prefill: p, decode: d, tokens: b.PrefillTokens, alone: b.Blocks - len(b.Chains),
-		at: b.At, queued: int(p.prefill.Load()), prompt: b.Prompt,
+		at: b.At, queued: p.left(float64(p.booked()), b.At.UnixNano()), prompt: b.Prompt,
 	}
 	fresh, left := 0, len(b.Chains)
 	if !d.forgotten {
