@@ -155,6 +155,7 @@ func (t *Table) old(now time.Time) bool {
 func (t *Table) age(now time.Time) {
 	passed := time.Duration(now.UnixNano() - t.aged.Load())
 	t.aged.Store(now.UnixNano())
+	t.endDue(now)
 	t.rho.advance(now)
 	n := len(t.rows)
 	if passed > 0 && passed < agePeriod {

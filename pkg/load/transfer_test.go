@@ -49,13 +49,9 @@ func (q *quiet) samples(table *load.Table, n int) {
 		}
 		noise := 1 + q.noise*(2*random.Float64()-1)
 		free = free.Add(seconds(q.pace * float64(tokens) * noise))
-		b := load.Booking{
-			At: now, PrefillTokens: tokens, Prompt: prompt, PrefillKey: key(1), DecodeKey: key(2),
-			Prefill: table.Worker(key(1)), Decode: table.Worker(key(2)),
-		}
-		table.Lock()
-		r := table.Reserve(b)
-		table.Unlock()
+		b := bookingAt(table, 1, 2, tokens, now)
+		b.Prompt = prompt
+		r := reserveBooking(table, b)
 		open = append(open, under{r, free.Add(seconds((q.serial + q.perToken*float64(prompt)) * noise))})
 	}
 	for _, o := range open {
