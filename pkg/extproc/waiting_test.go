@@ -50,7 +50,7 @@ func aggregates(n int) (pool []fleet.Worker) {
 // prompts counts prompts of the tests, so that no two have a block in common.
 var prompts atomic.Uint32
 
-func newPrompt() string { return tokenBody(count(100*prompts.Add(1), 16), `"stream":true,`) }
+func newPrompt() string { return tokenBody(count(100*prompts.Add(1), 16), "") }
 
 // ask sends a request whose answer may be a while in coming.
 func (l *live) ask(t *testing.T, headers ...string) *envoy {
