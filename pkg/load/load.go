@@ -95,6 +95,7 @@ type Table struct {
 	named    map[string]*Reservation // that compute their prompt, by the id that workers know
 	feeders  []*Engines              // replaced, never changed
 	dues     dues
+	clocks   clocks
 	transfer transfer
 	rho      utilisation
 
@@ -105,7 +106,7 @@ type Table struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	t := &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}}
+	t := &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}, clocks: clocks{}}
 	t.turn.Store(int64(agePeriod))
 	return t
 }

@@ -10,7 +10,7 @@ import (
 const (
 	// newsMemory is over which time the mean of others' bookings runs, as rho's.
 	newsMemory = rhoMemory
-	// maxLate bounds how late words are taken to be: clocks may differ.
+	// maxLate bounds how late words are taken to be: clocks may be set.
 	maxLate = 10 * time.Second
 	// leastNews is how many tokens are worth to be looked at again.
 	leastNews = 1e-6
@@ -66,10 +66,7 @@ func (t *Table) learnNews(k fleet.Key, r *Routed, tokens int64, now time.Time) {
 	if w == nil {
 		return
 	}
-	late := time.Duration(0)
-	if r.At > 0 {
-		late = min(maxLate, max(0, now.Sub(time.UnixMilli(int64(min(r.At, 1<<53))))))
-	}
+	late := t.clocks.late(r.Router, r.At, now)
 	if r.Kind == PrefillDone || tokens > 0 && w.prefill.Load() == 0 {
 		w.begun(now.Add(-late))
 	}
