@@ -95,6 +95,7 @@ type Table struct {
 	named    map[string]*Reservation // that compute their prompt, by the id that workers know
 	feeders  []*Engines              // replaced, never changed
 	dues     dues
+	prompt   promptMean
 	clocks   clocks
 	transfer transfer
 	rho      utilisation

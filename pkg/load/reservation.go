@@ -78,6 +78,7 @@ func (t *Table) Reserve(b Booking) *Reservation {
 	if b.PrefillTokens > 0 {
 		p.own.prompts++
 	}
+	t.prompt.take(b.PrefillTokens)
 	p.holds++
 	p.putPrefill()
 	p.version.Add(1)
