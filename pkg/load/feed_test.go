@@ -413,7 +413,10 @@ func TestFeedingConcurrently(t *testing.T) {
 		wg.Go(func() {
 			for i := range uint64(requests) {
 				id := fmt.Sprint("own-", g, "-", i)
-				r := reserve(table, 1+i%2, 1+g%2, 10, 1)
+				b := bookingAt(table, 1+i%2, 1+g%2, 10, at(float64(i)))
+				b.Blocks, b.Whole = 1, i%2 == 0
+				r := reserveBooking(table, b)
+				wg.Go(r.PrefillEnded)
 				wg.Go(func() { r.Name(id) })
 				wg.Go(func() { engines[0].Route(key(1+i%2), routed(load.PrefillDone, id, 1+i%2, 0), at(0)) })
 				table.Age(at(float64(i)))

@@ -14,8 +14,8 @@ import (
 // Figures are the work outstanding on one worker, as far as anybody told: this
 // picker's own bookings, those of other routers, and what the engine says.
 type Figures struct {
-	PrefillTokens int // prompt tokens placed there and not yet known to be computed
-	DecodeBlocks  int // KV blocks of the requests that decode there; those that requests share count once
+	PrefillTokens int // prompt tokens placed there and not yet known to be computed; of an engine's queue, those beyond them
+	DecodeBlocks  int // KV blocks of the requests that decode there; those that requests share count once. More while the engine has more in use
 	Requests      int // requests that decode there; of others' all that are there
 
 	// SecondsPerToken is what a prompt token takes there, learned; 0: not known.
