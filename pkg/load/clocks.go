@@ -12,8 +12,10 @@ const (
 )
 
 // clocks are how far the clocks of other routers are from this one, by their ids: the
-// least time that a word took lately. What a word takes longer than that it is late.
-// A clock that is slow by an hour makes no word late.
+// least time that a word took lately. Where that is below 0, or longer than any word
+// is on its way, clocks differ, and a word is late by what it takes longer than that.
+// So a clock that is slow by an hour makes no word late. One that is slow by some
+// seconds cannot be told from words that are.
 type clocks map[uint64]*clock
 
 // clock is the least time that words took, by two turns of clockMemory.
@@ -40,7 +42,11 @@ func (c clocks) late(router, at uint64, now time.Time) time.Duration {
 		k = &clock{}
 		c[router] = k
 	}
-	return min(maxLate, took-k.note(took, now))
+	least := k.note(took, now)
+	if least >= 0 && least <= maxLate {
+		least = 0
+	}
+	return min(maxLate, took-least)
 }
 
 // note takes in what a word took, and returns the least of late.

@@ -170,7 +170,7 @@ func (e *Engines) Step(k fleet.Key, s Step) {
 		w.queued = s.Queued
 		merge(&w.said.waiting, Reading{N: min(s.Queued.Prefills, maxWaiting) + min(s.Queued.Decodes, maxWaiting), At: s.Queued.At})
 	}
-	stated := statement{engine: true, known: s.Scheduled.Known() && s.Queued.Known()}
+	stated := statement{engine: s.Queued.Known(), known: s.Scheduled.Known() && s.Queued.Known()}
 	if stated.known {
 		stated.tokens = min(maxStated, clampTokens(s.Scheduled.PrefillTokens)+clampTokens(s.Queued.PrefillTokens))
 	}

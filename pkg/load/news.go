@@ -10,7 +10,7 @@ import (
 const (
 	// newsMemory is over which time the mean of others' bookings runs, as rho's.
 	newsMemory = rhoMemory
-	// maxLate bounds how late words are taken to be: clocks may be set.
+	// maxLate bounds how late words are taken to be.
 	maxLate = 10 * time.Second
 	// leastNews is how many tokens are worth to be looked at again.
 	leastNews = 1e-6

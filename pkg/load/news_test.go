@@ -91,10 +91,17 @@ func TestNewsThatIsLate(t *testing.T) {
 	}
 }
 
-// TestNewsByOddClocks: a clock that is ahead or behind makes no word late, a word that
-// takes longer than others is late all the same, and a router may not say the time.
+// TestNewsByOddClocks: a clock that is ahead or far behind makes no word late, a word
+// that takes longer than others is late all the same, and a router may not say the time.
 func TestNewsByOddClocks(t *testing.T) {
-	for _, behind := range []time.Duration{0, 3 * time.Second, time.Hour, -time.Hour} {
+	for behind, late := range map[time.Duration][3]float64{ // that words count as
+		0:               {0.5, 0.5, 2.5},
+		3 * time.Second: {3.5, 3.5, 5.5}, // cannot be told
+		-time.Second:    {0, 0, 2},
+		time.Minute:     {0, 0, 2},
+		time.Hour:       {0, 0, 2},
+		-time.Hour:      {0, 0, 2},
+	} {
 		e, table, w := fed()
 		say := func(id string, s, late float64) {
 			said := at(s - late).Add(-behind)
@@ -109,9 +116,9 @@ func TestNewsByOddClocks(t *testing.T) {
 		}
 		say("a", 1_000_000, 0.5)
 		say("b", 1_000_000.2, 0.5)
-		check(1_000_000.2, 2400)
+		check(1_000_000.2, 2400+10*(late[0]+late[1]))
 		say("c", 1_000_000.4, 2.5)
-		check(1_000_000.4, 3600+1200*2/120.0)
+		check(1_000_000.4, 3600+10*(late[0]+late[1]+late[2]))
 	}
 	for name, said := range map[string]uint64{"not said": 0, "beyond all times": math.MaxUint64, "long ago": 1, "in days": millis(at(1_200_000))} {
 		e, _, w := fed()
@@ -188,8 +195,9 @@ type plainAhead struct {
 	heard []struct{ tokens, late, at float64 }
 }
 
-// late is what a word took longer than the quickest since the turn before this one
-// began; a turn begins with the first word a minute after the last began.
+// late is what a word took, but where the quickest since the turn before this one
+// began took less than no time or more than 10 s: then it is what it took longer than
+// that. A turn begins with the first word a minute after the last began.
 func (p *plainAhead) late(took, now float64) float64 {
 	p.words = append(p.words, struct{ took, at float64 }{took, now})
 	turns := []float64{p.words[0].at}
@@ -207,6 +215,9 @@ func (p *plainAhead) late(took, now float64) float64 {
 		if w.at >= from {
 			least = min(least, w.took)
 		}
+	}
+	if least >= 0 && least <= 10 {
+		return min(10, took)
 	}
 	return min(10, took-least)
 }
@@ -243,12 +254,13 @@ func TestAheadIsLikeItsTwin(t *testing.T) {
 		twin := plainAhead{open: map[int]float64{}, since: 4}
 		own, foreign := map[int]*load.Reservation{}, map[int]bool{}
 		now := 10.0
+		behind := rapid.SampledFrom([]float64{0, -3600, -20, 2, 3600}).Draw(t, "behind")
 		for i := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			now += float64(rapid.IntRange(2, 80).Draw(t, "tenths of a second")) / 10
 			late := float64(rapid.IntRange(0, 99).Draw(t, "late, in tenths of a second")) / 10
 			tokens := rapid.IntRange(1, 5000).Draw(t, "tokens")
 			which := rapid.IntRange(0, i).Draw(t, "which")
-			word := load.Routed{Kind: load.Placed, Request: fmt.Append(nil, i), Router: 7, PrefillTokens: uint64(tokens), At: millis(at(now - late))}
+			word := load.Routed{Kind: load.Placed, Request: fmt.Append(nil, i), Router: 7, PrefillTokens: uint64(tokens), At: millis(at(now - late - behind))}
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0:
 				own[i] = book(table, w, tokens, at(now))
@@ -262,7 +274,7 @@ func TestAheadIsLikeItsTwin(t *testing.T) {
 			case 2:
 				e.Route(key(1), word, at(now))
 				foreign[i] = true
-				late := twin.late(late, now)
+				late := twin.late(late+behind, now)
 				twin.place(i, float64(tokens), now-late)
 				twin.heard = append(twin.heard, struct{ tokens, late, at float64 }{float64(tokens), late, now})
 			case 3:
@@ -270,7 +282,7 @@ func TestAheadIsLikeItsTwin(t *testing.T) {
 					word.Kind, word.Request = load.PrefillDone, fmt.Append(nil, which)
 					e.Route(key(1), word, at(now))
 					delete(foreign, which)
-					twin.done(which, now-twin.late(late, now))
+					twin.done(which, now-twin.late(late+behind, now))
 				}
 			}
 			table.Age(at(now))

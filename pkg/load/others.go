@@ -65,8 +65,8 @@ type word struct {
 // statement is how many prompt tokens are outstanding on a worker.
 type statement struct {
 	tokens int64
-	engine bool // by the engine itself; a router knows of its own requests only
-	known  bool
+	engine bool // by the engine itself, of its queue; a router knows of its own requests only
+	known  bool // all of them
 }
 
 // hear takes in what e knows of a worker.
@@ -87,9 +87,9 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 	}
 	if s := x.stated; s.known {
 		o.queue.state(s.tokens-w.booked(), s.engine, now)
-		if s.engine {
-			o.extra.stepped = now
-		}
+	}
+	if x.stated.engine {
+		o.extra.stepped = now
 	}
 	w.compare(&before, t.prompt.read())
 	t.rho.advance(now)
@@ -295,6 +295,10 @@ func (c *correction) state(by int64, engine bool, now time.Time) {
 // fade works out what is left of the correction: all of it when it was stated, and
 // nothing once it is old.
 func (c *correction) fade(now time.Time, over time.Duration) {
+	if c.by == 0 {
+		c.now = 0
+		return
+	}
 	left := 1 - float64(now.Sub(c.at))/float64(over)
 	c.now = int64(float64(c.by) * min(1, max(0, left)))
 }
