@@ -1,21 +1,19 @@
 package load
 
-import "math"
-
 // Of what is learned of transfers.
 const (
 	transferMemory = 256  // samples, over which the fit is a mean
 	workMemory     = 64   // samples of a worker, over which its own time is taken out
 	minExpected    = 1e-3 // seconds: shorter times are as exact as this one
-	minApart       = 0.01 // share of the prompts' squares that work does not tell, to tell a time per token
-	minSure        = 2    // standard errors that a time per token must be above 0
+	minApart       = 0.01 // share of a term that the others do not tell, to tell its time
+	minSure        = 2    // standard errors that a time must be above 0
 )
 
 // TransferEstimate is how long the transfer from prefill to decode worker takes, as
 // learned from the pairs that produced output: seconds whatever the length, and
-// seconds for every token of the prompt. Without samples it is not known. The latter
-// is 0 where computing and transfer cannot be told apart, as when nothing is cached:
-// the workers' paces have it in them then.
+// seconds for every token of the prompt. Without samples it is not known. What cannot
+// be told from computing is 0, as the latter is when nothing is cached, and the former
+// when all prompts are equal: the workers' paces have it in them then.
 func (t *Table) TransferEstimate() (serialSeconds, secondsPerToken float64, samples int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,7 +39,7 @@ const (
 // the more it varies, so samples weigh by what was expected.
 type transfer struct {
 	sums             [terms][terms]float64 // of weighted products of the rests
-	prompts          float64               // of weighted squares of whole prompts
+	ones, prompts    float64               // of weights, and of weighted squares of whole prompts
 	n                float64               // of samples, those that still count
 	serial, perToken float64
 	samples          int
@@ -69,6 +67,7 @@ func (f *transfer) take(b *byWork, seconds, prompt, work, expected float64) {
 		b.by[i] = b.by[i]*keepWork + weight*work*x[i]
 	}
 	b.squares = b.squares*keepWork + weight*work*work
+	f.ones = f.ones*keep + weight
 	f.prompts = f.prompts*keep + weight*prompt*prompt
 	f.n = f.n*keep + 1
 	if f.samples++; f.samples >= sureSamples {
@@ -92,39 +91,35 @@ func (b *byWork) rest(x [terms]float64, work, weight float64) (rest [terms]float
 	return rest, weight * b.squares / (b.squares + weight*work*work)
 }
 
-// fit takes the best of the fits in which nothing is below 0, and in which a time per
-// token is sure.
+// fit takes the best of the fits in which all times are sure.
 func (f *transfer) fit() {
 	one, prompt, both := f.sums[termOne][termOne], f.sums[termPrompt][termPrompt], f.sums[termOne][termPrompt]
 	bySerial, byPrompt := f.sums[termOne][termSeconds], f.sums[termPrompt][termSeconds]
-	least := math.Inf(1)
+	least := f.residual(0, 0)
 	f.serial, f.perToken = 0, 0
-	try := func(serial, perToken, apart float64) {
-		if !(serial >= 0 && perToken >= 0) {
-			return // NaN is none either
-		}
+	try := func(serial, perToken float64, apart [2]float64) {
 		e := f.residual(serial, perToken)
-		if perToken > 0 && !f.sure(perToken, apart, e) {
-			return
-		}
-		if e < least {
+		if e < least && f.sure(serial, apart[0], f.ones, e) && f.sure(perToken, apart[1], f.prompts, e) {
 			least, f.serial, f.perToken = e, serial, perToken
 		}
 	}
-	try(0, 0, 0)
-	try(bySerial/one, 0, 0)
-	try(0, byPrompt/prompt, prompt)
+	try(bySerial/one, 0, [2]float64{one, 0})
+	try(0, byPrompt/prompt, [2]float64{0, prompt})
 	det := one*prompt - both*both
-	try((prompt*bySerial-both*byPrompt)/det, (one*byPrompt-both*bySerial)/det, det/one)
+	try((prompt*bySerial-both*byPrompt)/det, (one*byPrompt-both*bySerial)/det, [2]float64{det / prompt, det / one})
 }
 
-// sure says whether a time per token is told by the samples: apart is the squares of
-// the prompts without what the other terms tell, residual what the fit leaves.
-func (f *transfer) sure(perToken, apart, residual float64) bool {
-	if !(apart >= minApart*f.prompts) {
+// sure says whether the samples tell a time: apart is the squares of what it goes with
+// without what the other terms tell, of whole, and residual what the fit leaves. A
+// time of 0 is none.
+func (f *transfer) sure(by, apart, whole, residual float64) bool {
+	switch {
+	case by == 0:
+		return true
+	case !(by > 0 && apart >= minApart*whole): // NaN is not sure either
 		return false
 	}
-	return perToken*perToken*apart*f.n >= minSure*minSure*residual
+	return by*by*apart*f.n >= minSure*minSure*residual
 }
 
 // residual is the sum of squares that a fit leaves.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -138,5 +139,52 @@ func TestQueueThatIsNotThere(t *testing.T) {
 				t.Errorf("%v seconds per token, want about 1e-4", got)
 			}
 		})
+	}
+}
+
+// TestEstimatesStayInBounds: whatever the samples are, and however alike, no estimate
+// is beyond what they can tell.
+func TestEstimatesStayInBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := load.NewTable()
+		lengths := rapid.SliceOfN(rapid.IntRange(1, 10_000), 1, 4).Draw(t, "lengths of prompts")
+		cached := rapid.SliceOfN(rapid.IntRange(0, 10), 1, 3).Draw(t, "tenths that are cached")
+		times := rapid.SliceOfN(rapid.IntRange(1, 10_000), 1, 4).Draw(t, "milliseconds")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		one := func(of []int) int { return of[random.IntN(len(of))] }
+		longest := float64(slices.Max(times)) / 1000
+		for range 300 {
+			prompt, ms := one(lengths), one(times)
+			first(table, uint64(random.IntN(2)), 9, prompt-prompt*one(cached)/10, prompt, moment, moment.Add(time.Duration(ms)*time.Millisecond))
+			serial, perToken, _ := table.TransferEstimate()
+			if !(serial >= 0 && serial <= 20*longest && perToken >= 0 && perToken*float64(slices.Min(lengths)) <= 20*longest) {
+				t.Fatalf("a transfer takes %v s and %v s a token, where nothing took longer than %v s", serial, perToken, longest)
+			}
+			for k, f := range figures(table) {
+				if !(f.SecondsPerToken >= 0 && f.SecondsPerToken <= longest) {
+					t.Fatalf("a token takes %v s on %v, where nothing took longer than %v s", f.SecondsPerToken, k, longest)
+				}
+			}
+		}
+	})
+}
+
+// TestEqualPrompts: of prompts that are all equal nothing tells what part of the time
+// is the transfer, before, during and after a minute in which all is late.
+func TestEqualPrompts(t *testing.T) {
+	table := load.NewTable()
+	run := func(n int, took time.Duration) {
+		for range n {
+			first(table, 1, 2, 4000, 4000, moment, moment.Add(took))
+		}
+		if serial, perToken, _ := table.TransferEstimate(); serial > took.Seconds() || perToken*4000 > took.Seconds() {
+			t.Errorf("a transfer takes %v s and %v s a token, and with the prompt %v", serial, perToken, took)
+		}
+	}
+	run(100, 420*time.Millisecond)
+	run(40, 5420*time.Millisecond)
+	run(300, 420*time.Millisecond)
+	if got, want := table.Worker(key(1)).Figures().SecondsPerToken, 0.42/4000; math.Abs(got-want) > want/10 {
+		t.Errorf("%v seconds per token, want %v", got, want)
 	}
 }
