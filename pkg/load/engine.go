@@ -170,9 +170,9 @@ func (e *Engines) Step(k fleet.Key, s Step) {
 		w.queued = s.Queued
 		merge(&w.said.waiting, Reading{N: min(s.Queued.Prefills, maxWaiting) + min(s.Queued.Decodes, maxWaiting), At: s.Queued.At})
 	}
-	stated := statement{engine: true, known: s.Scheduled.Known() && s.Queued.Known()}
+	stated := statement{engine: s.Queued.Known(), known: s.Scheduled.Known() && s.Queued.Known()}
 	if stated.known {
-		stated.tokens = clampTokens(s.Scheduled.PrefillTokens) + clampTokens(s.Queued.PrefillTokens)
+		stated.tokens = min(maxStated, clampTokens(s.Scheduled.PrefillTokens)+clampTokens(s.Queued.PrefillTokens))
 	}
 	e.tell(k, stated, at)
 }

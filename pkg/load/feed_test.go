@@ -94,7 +94,7 @@ func TestCorrection(t *testing.T) {
 		{"a router knows more", []say{{0, 400, true, 400}}, map[float64]int{2.5: 275}},
 		{"a router knows less", []say{{0, 50, true, booked}, {1, 50, true, booked}}, nil},
 		{"the engine knows better than a router", []say{{0, 200, false, 200}, {0.1, 400, true, 199}}, nil},
-		{"far too much", []say{{0, math.MaxUint64, false, 1 << 49}}, map[float64]int{5: booked}},
+		{"far too much", []say{{0, math.MaxUint64, false, 1 << 26}}, map[float64]int{5: booked}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e, table, w := fed()
@@ -222,7 +222,9 @@ func TestScraped(t *testing.T) {
 	} {
 		tc.say()
 		table.Age(at(tc.now))
-		if got := w.Figures(); got != tc.want {
+		got := w.Figures()
+		got.PrefillTokens, got.DecodeBlocks = 0, 0 // what follows for them: TestMoreThanIsBooked
+		if got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}
 	}
@@ -276,7 +278,7 @@ func TestFeeding(t *testing.T) {
 		if got := prefill(w); got != 10 {
 			t.Errorf("%d tokens, want those said before", got)
 		}
-		if got, want := table.Worker(key(2)).Figures(), (load.Figures{PrefillTokens: 20, Requests: 1, Waiting: 3}); got != want {
+		if got, want := table.Worker(key(2)).Figures(), (load.Figures{PrefillTokens: 20 + 2*1024, Requests: 1, Waiting: 3}); got != want {
 			t.Errorf("a worker that joins: %+v, want %+v", got, want)
 		}
 	})
@@ -411,7 +413,10 @@ func TestFeedingConcurrently(t *testing.T) {
 		wg.Go(func() {
 			for i := range uint64(requests) {
 				id := fmt.Sprint("own-", g, "-", i)
-				r := reserve(table, 1+i%2, 1+g%2, 10, 1)
+				b := bookingAt(table, 1+i%2, 1+g%2, 10, at(float64(i)))
+				b.Blocks, b.Whole = 1, i%2 == 0
+				r := reserveBooking(table, b)
+				wg.Go(r.PrefillEnded)
 				wg.Go(func() { r.Name(id) })
 				wg.Go(func() { engines[0].Route(key(1+i%2), routed(load.PrefillDone, id, 1+i%2, 0), at(0)) })
 				table.Age(at(float64(i)))
@@ -436,7 +441,7 @@ func TestFeedingConcurrently(t *testing.T) {
 	}
 	for id := uint64(1); id <= 2; id++ {
 		f := table.Worker(key(id)).Figures()
-		if f.PrefillTokens > 2*requests || f.DecodeBlocks != 0 || f.Requests != 0 {
+		if f.PrefillTokens > 2*requests || f.DecodeBlocks > 10 || f.Requests != 0 {
 			t.Errorf("worker %d: %+v", id, f)
 		}
 	}

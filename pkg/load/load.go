@@ -14,8 +14,8 @@ import (
 // Figures are the work outstanding on one worker, as far as anybody told: this
 // picker's own bookings, those of other routers, and what the engine says.
 type Figures struct {
-	PrefillTokens int // prompt tokens placed there and not yet known to be computed
-	DecodeBlocks  int // KV blocks of the requests that decode there; those that requests share count once
+	PrefillTokens int // prompt tokens placed there and not yet known to be computed; of an engine's queue, those beyond them
+	DecodeBlocks  int // KV blocks of the requests that decode there; those that requests share count once. More while the engine has more in use
 	Requests      int // requests that decode there; of others' all that are there
 
 	// SecondsPerToken is what a prompt token takes there, learned; 0: not known.
@@ -94,6 +94,9 @@ type Table struct {
 	prefixes prefixes
 	named    map[string]*Reservation // that compute their prompt, by the id that workers know
 	feeders  []*Engines              // replaced, never changed
+	dues     dues
+	prompt   promptMean
+	clocks   clocks
 	transfer transfer
 	rho      utilisation
 
@@ -104,7 +107,7 @@ type Table struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	t := &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}}
+	t := &Table{workers: map[fleet.Key]*Worker{}, prefixes: newPrefixes(), named: map[string]*Reservation{}, clocks: clocks{}}
 	t.turn.Store(int64(agePeriod))
 	return t
 }

@@ -10,7 +10,7 @@ import (
 const (
 	// newsMemory is over which time the mean of others' bookings runs, as rho's.
 	newsMemory = rhoMemory
-	// maxLate bounds how late words are taken to be: clocks may differ.
+	// maxLate bounds how late words are taken to be.
 	maxLate = 10 * time.Second
 	// leastNews is how many tokens are worth to be looked at again.
 	leastNews = 1e-6
@@ -23,15 +23,17 @@ const (
 // hangs does not look idle. now is in Unix nanoseconds.
 func (w *Worker) Ahead(now int64) float64 {
 	queued, coming := float64(w.prefill.Load()), math.Float64frombits(w.coming.Load())
-	if queued == 0 {
-		return coming
-	}
+	return w.left(queued, now) + coming
+}
+
+// left is how many of the tokens that are outstanding are left to compute.
+func (w *Worker) left(queued float64, now int64) float64 {
 	prompts, perToken := w.prompts.Load(), math.Float64frombits(w.speed.Load())
-	if prompts <= 0 || perToken <= 0 {
-		return queued + coming
+	if queued <= 0 || prompts <= 0 || perToken <= 0 {
+		return queued
 	}
 	done := max(0, float64(now-w.since.Load())/(1e9*perToken))
-	return queued - min(done, queued/float64(prompts)) + coming
+	return queued - min(done, queued/float64(prompts))
 }
 
 // news is what others may have placed on a worker without our having heard of it: a
@@ -64,10 +66,7 @@ func (t *Table) learnNews(k fleet.Key, r *Routed, tokens int64, now time.Time) {
 	if w == nil {
 		return
 	}
-	late := time.Duration(0)
-	if r.At > 0 {
-		late = min(maxLate, max(0, now.Sub(time.UnixMilli(int64(min(r.At, 1<<53))))))
-	}
+	late := t.clocks.late(r.Router, r.At, now)
 	if r.Kind == PrefillDone || tokens > 0 && w.prefill.Load() == 0 {
 		w.begun(now.Add(-late))
 	}

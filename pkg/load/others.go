@@ -34,6 +34,7 @@ type others struct {
 	prompts int // of foreign, not known to be computed
 	said    said
 	queue   correction
+	extra   extra
 	settled bool // nothing of it changes with time (any more)
 }
 
@@ -64,8 +65,8 @@ type word struct {
 // statement is how many prompt tokens are outstanding on a worker.
 type statement struct {
 	tokens int64
-	engine bool // by the engine itself; a router knows of its own requests only
-	known  bool
+	engine bool // by the engine itself, of its queue; a router knows of its own requests only
+	known  bool // all of them
 }
 
 // hear takes in what e knows of a worker.
@@ -76,17 +77,21 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 	if w == nil {
 		return
 	}
-	o := &w.others
+	o, before := &w.others, w.others.said
 	o.from, o.foreign, o.prompts = e, x.foreign, x.prompts
 	if x.engine == nil {
-		o.said, o.queue = said{}, correction{}
+		o.said, o.queue, o.extra = said{}, correction{}, extra{}
 	} else {
 		o.said = x.engine.said
 		o.said.used = x.engine.UsedBlocks
 	}
 	if s := x.stated; s.known {
-		o.queue.state(s.tokens-w.own.prefill-int64(o.foreign.PrefillTokens), s.engine, now)
+		o.queue.state(s.tokens-w.booked(), s.engine, now)
 	}
+	if x.stated.engine {
+		o.extra.stepped = now
+	}
+	w.compare(&before, t.prompt.read())
 	t.rho.advance(now)
 	if t.old(now) {
 		t.age(now)
@@ -155,6 +160,7 @@ func (t *Table) old(now time.Time) bool {
 func (t *Table) age(now time.Time) {
 	passed := time.Duration(now.UnixNano() - t.aged.Load())
 	t.aged.Store(now.UnixNano())
+	t.endDue(now)
 	t.rho.advance(now)
 	n := len(t.rows)
 	if passed > 0 && passed < agePeriod {
@@ -173,14 +179,16 @@ func (t *Table) age(now time.Time) {
 // refresh works out the figures that others have a part in.
 func (w *Worker) refresh(now time.Time) {
 	o := &w.others
-	o.queue.fade(now)
+	o.queue.fade(now, fadeTime)
+	_, _, counts := o.said.blocksInUse()
+	o.extra.fade(now, counts)
 	w.putNews(now)
 	grew := w.putPrefill()
 	grew = w.putBlocks() || grew
 	grew = w.putRequests() || grew
 	use, waiting := o.said.useAt(now), int64(0)
 	if fresh(o.said.waiting.At, now, fadeTime) {
-		waiting = clampTokens(o.said.waiting.N)
+		waiting = int64(o.said.waiting.N)
 	}
 	if was := math.Float64frombits(w.kvUse.Load()); use != was {
 		w.kvUse.Store(math.Float64bits(use))
@@ -195,7 +203,7 @@ func (w *Worker) refresh(now time.Time) {
 	if w.adapters.Load() != a {
 		w.adapters.Store(a)
 	}
-	o.settled = o.queue.now == 0 && w.coming.Load() == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
+	o.settled = o.queue.now == 0 && o.extra.waits.now == 0 && o.extra.blocks.now == 0 && w.coming.Load() == 0 && use == 0 && waiting == 0 && a == nil // time only takes away
 	if grew {
 		w.version.Add(1)
 	}
@@ -218,17 +226,23 @@ func (s *said) useAt(now time.Time) float64 {
 // fresh says whether something was said, and recently.
 func fresh(at, now time.Time, age time.Duration) bool { return !at.IsZero() && now.Sub(at) < age }
 
+// booked is how many prompt tokens are booked and not known to be computed, whoever
+// booked them. What is learned goes by it, not by what an engine says of its queue:
+// that may be wrong, and is not about a request's place in it.
+func (w *Worker) booked() int64 { return w.own.prefill + int64(w.others.foreign.PrefillTokens) }
+
 func (w *Worker) putPrefill() (grew bool) {
-	n := max(0, w.own.prefill+int64(w.others.foreign.PrefillTokens)+w.others.queue.now)
+	x := &w.others.extra
+	n := max(0, w.booked()+x.tokens(w.others.queue.now))
 	if !w.forgotten {
 		w.rho.change(w.prefill.Load(), n)
 	}
-	put(&w.prompts, w.own.prompts+int64(w.others.prompts))
+	put(&w.prompts, w.own.prompts+int64(w.others.prompts)+x.prompts())
 	return put(&w.prefill, n)
 }
 
 func (w *Worker) putBlocks() (grew bool) {
-	return put(&w.blocks, w.own.blocks+int64(w.others.foreign.Blocks))
+	return put(&w.blocks, w.own.blocks+int64(w.others.foreign.Blocks)+w.others.extra.blocks.now)
 }
 
 func (w *Worker) putRequests() (grew bool) {
@@ -245,8 +259,7 @@ func put(figure *atomic.Int64, n int64) (grew bool) {
 	return n > was
 }
 
-// correction is by how much an engine's own figure of its queue differs from what
-// is booked there.
+// correction is by how much an engine's own figure differs from what is booked there.
 type correction struct {
 	by  int64 // as stated
 	at  time.Time
@@ -281,10 +294,18 @@ func (c *correction) state(by int64, engine bool, now time.Time) {
 
 // fade works out what is left of the correction: all of it when it was stated, and
 // nothing once it is old.
-func (c *correction) fade(now time.Time) {
-	left := 1 - float64(now.Sub(c.at))/float64(fadeTime)
+func (c *correction) fade(now time.Time, over time.Duration) {
+	if c.by == 0 {
+		c.now = 0
+		return
+	}
+	left := 1 - float64(now.Sub(c.at))/float64(over)
 	c.now = int64(float64(c.by) * min(1, max(0, left)))
 }
 
-// clampTokens keeps what others say from overflowing sums.
-func clampTokens(n uint64) int64 { return int64(min(n, 1<<48)) }
+// maxStated bounds the prompt tokens that others say are outstanding on a worker:
+// hours of work for any engine, so a figure above it is taken for it.
+const maxStated = 1 << 26
+
+// clampTokens keeps nonsense that others say from spoiling sums.
+func clampTokens(n uint64) int64 { return int64(min(n, maxStated)) }

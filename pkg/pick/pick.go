@@ -82,6 +82,8 @@ type Request struct {
 	// NoGuess keeps the prompt out of the guesses: the worker will hash it
 	// differently, as with images.
 	NoGuess bool
+	// Whole is a request whose output comes all at once: see [load.Booking].
+	Whole bool
 
 	Class   string           // of the request: see Options.Classes
 	Adapter string           // the LoRA adapter, empty for none
@@ -209,6 +211,7 @@ func (p *Picker) conclude(c *choice, made bool, now time.Time, random func(n int
 		PrefillTokens: max(0, s.req.Tokens-s.matched(prefill)*p.blockSize),
 		Prompt:        s.req.Tokens,
 		Blocks:        s.blocks(),
+		Whole:         req.Whole,
 		PrefillKey:    s.worker(c.prefill).Key,
 		Prefill:       prefill.load,
 		DecodeKey:     s.worker(c.decode).Key,
