@@ -211,7 +211,7 @@ func (p *Picker) conclude(c *choice, made bool, now time.Time, random func(n int
 		PrefillTokens: max(0, s.req.Tokens-s.matched(prefill)*p.blockSize),
 		Prompt:        s.req.Tokens,
 		Blocks:        s.blocks(),
-		Whole:         req.Whole,
+		Whole:         s.req.Whole,
 		PrefillKey:    s.worker(c.prefill).Key,
 		Prefill:       prefill.load,
 		DecodeKey:     s.worker(c.decode).Key,
