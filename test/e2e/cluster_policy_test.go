@@ -194,6 +194,14 @@ func TestClusterPolicyTurnsAffinityOff(t *testing.T) {
 	})
 	load = d.traffic(1)
 	d.policy(aware)
+	// Nothing was heard meanwhile, and workers do not tell again: what is stored from
+	// now on counts.
+	n := 1000
+	eventually(t, "the picker knows a prompt that is new", func() bool {
+		n++
+		d.complete(tokens(n, 20*blockSize))
+		return d.metric("warmpath_index_entries") > 0
+	})
 	d.awaitCondition(v1alpha1.ConditionPrefixAware, metav1.ConditionTrue, "PrefixAware")
 	load.stop(t)
 	d.sticks(tokens(2, 20*blockSize), agg)
