@@ -100,7 +100,7 @@ func (st *stream) pick(w *work) (err error) {
 	s, r := st.srv, st.routing
 	now := s.cfg.Now()
 	w.req.Avoid = nil
-	if w.avoid = s.failures.avoid(w.avoid[:0], now); len(w.avoid) > 0 {
+	if w.avoid = s.failures.avoid(w.avoid[:0], r.Picker.Fleet(), now); len(w.avoid) > 0 {
 		w.req.Avoid = w.avoid
 	}
 	st.sent = now
