@@ -11,7 +11,6 @@ type band struct {
 	priority int
 	flows    map[string]*flow
 	turns    *list.List // of *flow: the first one is next
-	recent   heap       // items that may be displaced
 }
 
 // flow is the requests of one fairness id, or of those that share a flow.
@@ -20,40 +19,61 @@ type flow struct {
 	turn *list.Element
 	need heap // in the order of the policy; used by WSPT only
 	age  heap
-	n    int // items, those on trial and those passed over included
+	// recent holds the items that may be displaced.
+	recent heap
+	n      int // items, those on trial and those passed over included
 }
 
 func newBand(priority int) *band {
-	return &band{
-		priority: priority, flows: map[string]*flow{}, turns: list.New(),
-		recent: heap{which: byRecent, less: func(a, b *Item) bool { return a.seq > b.seq }},
-	}
+	return &band{priority: priority, flows: map[string]*flow{}, turns: list.New()}
 }
 
 // others is the flow of the fairness ids that get none of their own. No header has
 // this value.
 const others = "\n"
 
+// known returns the flow that a fairness id is in, or would be in, nil where that is a
+// new one.
+func (b *band) known(id string) *flow {
+	if f := b.flows[id]; f != nil || len(b.flows) < MaxFlows {
+		return f
+	}
+	return b.flows[others]
+}
+
 // flow returns the flow of a fairness id. One that was empty is the last to have
 // its turn.
 func (b *band) flow(id string) *flow {
-	if f := b.flows[id]; f != nil {
+	if f := b.known(id); f != nil {
 		return f
 	}
 	if len(b.flows) >= MaxFlows {
 		id = others
-		if f := b.flows[id]; f != nil {
-			return f
-		}
 	}
 	f := &flow{
 		id:   id,
 		need: heap{which: byNeed, less: needsLess},
 		age:  heap{which: byAge, less: func(a, b *Item) bool { return a.seq < b.seq }},
+
+		recent: heap{which: byRecent, less: func(a, b *Item) bool { return a.seq > b.seq }},
 	}
 	f.turn = b.turns.PushBack(f)
 	b.flows[id] = f
 	return f
+}
+
+// largest returns the newest request of the flow with the most requests, of equals the
+// newest one of all. It is nil when none may be displaced.
+func (b *band) largest() (newest *Item) {
+	for _, f := range b.flows {
+		it := f.recent.first()
+		switch {
+		case it == nil:
+		case newest == nil || f.n > newest.flow.n || f.n == newest.flow.n && it.seq > newest.seq:
+			newest = it
+		}
+	}
+	return newest
 }
 
 // needsLess is the order of WSPT within a flow: Dynamo's weight, which is (1 +

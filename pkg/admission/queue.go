@@ -79,11 +79,13 @@ func (q *Queue) Len() int { return q.n }
 // Waits says whether a request of some kind waits.
 func (q *Queue) Waits(kind uint64) bool { return q.kinds[kind] > 0 }
 
-// Push lets a request wait. A queue that is full displaces the newest request of the
-// lowest priority, if that is lower than the new one's; else the new one is refused.
+// Push lets a request wait. In a queue that is full it takes the place of the newest
+// request of the largest flow of the lowest priority: if that is lower than its own, or
+// is its own, and the flow has more requests than its own flow would have. Else the
+// new one is refused.
 func (q *Queue) Push(it *Item) (displaced *Item, ok bool) {
 	if q.n >= q.max {
-		if displaced = q.lowest(it.Priority); displaced == nil {
+		if displaced = q.gives(it); displaced == nil {
 			return nil, false
 		}
 		q.forget(displaced)
@@ -103,11 +105,23 @@ func (q *Queue) Push(it *Item) (displaced *Item, ok bool) {
 	return displaced, true
 }
 
-// lowest returns the newest request of the lowest priority, nil when none is lower
-// than a given one. One that is on trial is not displaced.
-func (q *Queue) lowest(than int) *Item {
-	for i := len(q.bands) - 1; i >= 0 && q.bands[i].priority < than; i-- {
-		if it := q.bands[i].recent.first(); it != nil {
+// gives returns the request that gives way to a new one, nil for none. One that is on
+// trial is not displaced.
+func (q *Queue) gives(to *Item) *Item {
+	for i := len(q.bands) - 1; i >= 0 && q.bands[i].priority <= to.Priority; i-- {
+		b := q.bands[i]
+		it := b.largest()
+		if it == nil {
+			continue
+		}
+		if b.priority < to.Priority {
+			return it
+		}
+		n := 1
+		if f := b.known(to.Flow); f != nil {
+			n += f.n
+		}
+		if it.flow.n > n {
 			return it
 		}
 	}
@@ -119,7 +133,7 @@ func (q *Queue) wait(it *Item) {
 	it.state = waiting
 	it.flow.insert(it, q.policy)
 	if it.at[byRecent] == nowhere {
-		it.band.recent.push(it)
+		it.flow.recent.push(it)
 	}
 }
 
@@ -147,7 +161,7 @@ func (q *Queue) Next(now time.Time) *Item {
 					q.pass(it)
 					continue
 				}
-				b.recent.remove(it)
+				f.recent.remove(it)
 				it.state = trial
 				return it
 			}
@@ -173,7 +187,7 @@ func (q *Queue) Drop(it *Item) { q.forget(it) }
 // Busy ends a trial: there is no room for the request, nor for others of its kind in
 // this round. It keeps its place.
 func (q *Queue) Busy(it *Item) {
-	it.band.recent.push(it)
+	it.flow.recent.push(it)
 	q.pass(it)
 	if !q.full[it.Kind] {
 		q.full[it.Kind] = true
@@ -198,7 +212,7 @@ func (q *Queue) EndRound() {
 func (q *Queue) forget(it *Item) {
 	b, f := it.band, it.flow
 	f.withdraw(it)
-	b.recent.remove(it)
+	f.recent.remove(it)
 	it.state = outside
 	q.n--
 	if q.full[it.Kind] {

@@ -174,6 +174,52 @@ func TestFull(t *testing.T) {
 	l.want("all", l.round(100, 0), "top high middle")
 }
 
+// TestFlood: one flow cannot keep others out of a queue that it fills.
+func TestFlood(t *testing.T) {
+	l := newLine(t, admission.FCFS, 10)
+	push := func(flow string) bool {
+		_, ok := l.Push(&admission.Item{Flow: flow, Arrival: l.now, Deadline: l.now.Add(5 * time.Second), Value: flow})
+		return ok
+	}
+	for range 10 {
+		push("flood")
+	}
+	if push("flood") {
+		t.Error("it displaces its own")
+	}
+	served, refused := map[string]int{}, 0
+	for i := range 100 { // room for one; one asks for half of it, the others for four times all
+		for range 4 {
+			push("flood")
+		}
+		if i%2 == 0 && !push("one") {
+			refused++
+		}
+		served[l.round(1, 0)]++
+	}
+	if refused > 0 || served["one"] < 48 {
+		t.Errorf("%d of 50 of the small flow are refused, want none; served are %v, want all", refused, served)
+	}
+	l = newLine(t, admission.FCFS, 4)
+	l.push("a1", 0, "a")
+	a2 := l.push("a2", 0, "a")
+	l.push("b1", 0, "b")
+	l.push("b2", 0, "b")
+	for _, flow := range []string{"a", "b"} {
+		if push(flow) {
+			t.Errorf("one more of %s is let in, of two equal flows", flow)
+		}
+	}
+	l.Remove(a2)
+	l.push("b3", 0, "b")
+	if displaced, ok := l.Push(&admission.Item{Flow: "c", Value: "c1"}); !ok || name(displaced) != "b3" {
+		t.Errorf("displaced %v, %v; want b3", displaced, ok)
+	}
+	if push("a") {
+		t.Error("two flows change places for ever")
+	}
+}
+
 // TestManyFlows: fairness ids that come on top share one turn, so that inventing ids
 // gains nothing beyond MaxFlows turns.
 func TestManyFlows(t *testing.T) {

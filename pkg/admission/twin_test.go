@@ -34,37 +34,54 @@ func newTwin(policy admission.Policy, most int) *twin {
 
 func (w *twin) push(it *admission.Item) (displaced *admission.Item, ok bool) {
 	if len(w.items) >= w.max {
-		for _, other := range w.items {
-			if other == w.trial || other.Priority >= it.Priority {
-				continue
-			}
-			if displaced == nil || other.Priority <= displaced.Priority { // the later one of equals
-				displaced = other
-			}
-		}
-		if displaced == nil {
+		if displaced = w.gives(it); displaced == nil {
 			return nil, false
 		}
 		w.forget(displaced)
 	}
-	f := flow{it.Priority, it.Flow}
-	if !slices.Contains(w.turns, f) {
-		n := 0
-		for _, other := range w.turns {
-			if other.priority == it.Priority {
-				n++
-			}
-		}
-		if n >= admission.MaxFlows {
-			f.id = "\n"
-		}
-	}
+	f := w.flowOf(it)
 	if !slices.Contains(w.turns, f) {
 		w.turns = append(w.turns, f)
 	}
 	w.items = append(w.items, it)
 	w.flows[it] = f
 	return displaced, true
+}
+
+// gives searches for the request that a new one displaces.
+func (w *twin) gives(to *admission.Item) *admission.Item {
+	size := map[flow]int{}
+	for _, f := range w.flows {
+		size[f]++
+	}
+	var best *admission.Item
+	for _, it := range w.items { // the later one of equals
+		if it == w.trial || it.Priority > to.Priority {
+			continue
+		}
+		if best == nil || it.Priority < best.Priority || it.Priority == best.Priority && size[w.flows[it]] >= size[w.flows[best]] {
+			best = it
+		}
+	}
+	if best != nil && best.Priority == to.Priority && size[w.flows[best]] <= size[w.flowOf(to)]+1 {
+		return nil
+	}
+	return best
+}
+
+// flowOf is the flow that a request is put into.
+func (w *twin) flowOf(it *admission.Item) flow {
+	f := flow{it.Priority, it.Flow}
+	n := 0
+	for _, other := range w.turns {
+		if other.priority == it.Priority {
+			n++
+		}
+	}
+	if !slices.Contains(w.turns, f) && n >= admission.MaxFlows {
+		f.id = "\n"
+	}
+	return f
 }
 
 func (w *twin) forget(it *admission.Item) {

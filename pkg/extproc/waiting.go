@@ -33,7 +33,7 @@ func (q *Queueing) Validate() error {
 var (
 	errShed      = fmt.Errorf("%w, and the request's objective has a priority below 0", pick.ErrBusy)
 	errQueueFull = fmt.Errorf("%w, and no more requests may wait", pick.ErrBusy)
-	errDisplaced = fmt.Errorf("%w, and a request of a higher priority took the place of this one in the queue", pick.ErrBusy)
+	errDisplaced = fmt.Errorf("%w, and a request of a higher priority, or of a fairness id with fewer requests, took the place of this one in the queue", pick.ErrBusy)
 	errExpired   = fmt.Errorf("%w, and stayed so for as long as a request may wait", pick.ErrBusy)
 	errAborted   = errors.New("the search for a worker failed")
 )
