@@ -81,6 +81,7 @@ func (st *stream) wait(ctx context.Context, w *work, priority int) error {
 			Arrival: now, Deadline: now.Add(r.MaxWait),
 		},
 		attempt: func(it *admission.Item) error {
+			st.follow()
 			err := st.pick(w)
 			it.Tokens = size(st.decision.Best) // others may have computed some of it
 			return err
@@ -93,6 +94,21 @@ func (st *stream) wait(ctx context.Context, w *work, priority int) error {
 		r.metrics.waited.Observe(st.srv.cfg.Now().Sub(now).Seconds())
 	}
 	return err
+}
+
+// follow lets a request that waits go on under the routing of new ones, so that a bound
+// that was lifted helps it, too. It stays where it is when the new one would have read the
+// prompt in another way.
+func (st *stream) follow() {
+	s := st.srv
+	if s.routing.Load() == st.routing {
+		return
+	}
+	other := s.acquire()
+	if other.readsAs(st.routing) {
+		st.routing, other = other, st.routing
+	}
+	other.release()
 }
 
 // pick picks now.

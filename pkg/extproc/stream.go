@@ -292,6 +292,7 @@ func (st *stream) refuse(err error) error {
 func (st *stream) release() {
 	st.unbook()
 	st.leave()
+	st.body.lent = st.body.lent || st.head.lent // should a decision have panicked
 	st.body.free()
 }
 

@@ -192,6 +192,9 @@ func (r *room) round(self *waiter) {
 		if trial != nil { // attempt panicked: nobody else would ever end the trial
 			r.queue.Drop(trial)
 			r.settle(trial, errAborted)
+			if r.queue.Remove(&self.item) { // it goes down with it: nobody waits there any more
+				r.settle(&self.item, errAborted)
+			}
 		}
 	}()
 	for self.pending() {
