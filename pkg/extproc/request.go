@@ -240,6 +240,7 @@ func (w *work) ask(req *pick.Request) {
 	// Chains that end before an image are those of any worker. Where they go on,
 	// the worker hashes what comes then differently.
 	req.NoGuess = w.body.HasMedia && !p.Partial
+	req.Whole = !w.body.Stream
 	if len(p.text) > 0 { // which ends before an image, too
 		req.Text, req.TextBlockTokens, req.NoGuess = p.text, block.TextTokens, false
 	}

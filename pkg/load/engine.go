@@ -172,7 +172,7 @@ func (e *Engines) Step(k fleet.Key, s Step) {
 	}
 	stated := statement{engine: true, known: s.Scheduled.Known() && s.Queued.Known()}
 	if stated.known {
-		stated.tokens = clampTokens(s.Scheduled.PrefillTokens) + clampTokens(s.Queued.PrefillTokens)
+		stated.tokens = min(maxStated, clampTokens(s.Scheduled.PrefillTokens)+clampTokens(s.Queued.PrefillTokens))
 	}
 	e.tell(k, stated, at)
 }

@@ -7,3 +7,10 @@ func (t *Table) Left() (runs, names int) {
 	defer t.mu.Unlock()
 	return len(t.prefixes.byFirst), len(t.named)
 }
+
+// Due returns how many prompts are to come off at a time.
+func (t *Table) Due() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.dues)
+}

@@ -94,7 +94,7 @@ func TestCorrection(t *testing.T) {
 		{"a router knows more", []say{{0, 400, true, 400}}, map[float64]int{2.5: 275}},
 		{"a router knows less", []say{{0, 50, true, booked}, {1, 50, true, booked}}, nil},
 		{"the engine knows better than a router", []say{{0, 200, false, 200}, {0.1, 400, true, 199}}, nil},
-		{"far too much", []say{{0, math.MaxUint64, false, 1 << 49}}, map[float64]int{5: booked}},
+		{"far too much", []say{{0, math.MaxUint64, false, 1 << 26}}, map[float64]int{5: booked}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e, table, w := fed()

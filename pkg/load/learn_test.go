@@ -114,16 +114,30 @@ func TestLearning(t *testing.T) {
 
 // first plays a request without a queue: booked at one time, first output at another.
 func first(table *load.Table, prefill, decode uint64, tokens, prompt int, from, to time.Time) *load.Reservation {
-	b := load.Booking{
-		At: from, PrefillTokens: tokens, Prompt: prompt, PrefillKey: key(prefill), DecodeKey: key(decode),
-		Prefill: table.Worker(key(prefill)), Decode: table.Worker(key(decode)),
-	}
-	table.Lock()
-	r := table.Reserve(b)
-	table.Unlock()
+	b := bookingAt(table, prefill, decode, tokens, from)
+	b.Prompt = prompt
+	r := reserveBooking(table, b)
 	r.PrefillDone(to)
 	r.Release()
 	return r
+}
+
+// bookingAt is a booking of a prompt of which nothing is cached.
+func bookingAt(table *load.Table, prefill, decode uint64, tokens int, now time.Time) load.Booking {
+	return load.Booking{
+		At: now, PrefillTokens: tokens, Prompt: tokens, PrefillKey: key(prefill), DecodeKey: key(decode),
+		Prefill: table.Worker(key(prefill)), Decode: table.Worker(key(decode)),
+	}
+}
+
+func reserveBooking(table *load.Table, b load.Booking) *load.Reservation {
+	table.Lock()
+	defer table.Unlock()
+	return table.Reserve(b)
+}
+
+func reserveAt(table *load.Table, prefill, decode uint64, tokens int, now time.Time) *load.Reservation {
+	return reserveBooking(table, bookingAt(table, prefill, decode, tokens, now))
 }
 
 func TestWhatIsNoSample(t *testing.T) {
@@ -140,6 +154,19 @@ func TestWhatIsNoSample(t *testing.T) {
 		{"no time", func(t *load.Table) { first(t, 1, 2, 100, 100, moment, moment) }, 0, 0},
 		{"a booking without a time", func(t *load.Table) { first(t, 1, 2, 100, 100, time.Time{}, later) }, 0, 0},
 		{"a pair whose prompt is not known", func(t *load.Table) { first(t, 1, 2, 100, 0, moment, later) }, 0, 0},
+		{"an output that tells nothing", func(t *load.Table) {
+			r := reserveAt(t, 1, 2, 100, moment)
+			r.PrefillEnded()
+			r.PrefillDone(later)
+			r.Release()
+		}, 0, 0},
+		{"a response that comes as a whole", func(t *load.Table) {
+			b := bookingAt(t, 1, 2, 100, moment)
+			b.Whole = true
+			r := reserveBooking(t, b)
+			r.PrefillDone(later)
+			r.Release()
+		}, 0, 0},
 		{"an aggregated worker, of transfers", func(t *load.Table) { first(t, 1, 1, 100, 100, moment, later) }, 0.01, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -94,6 +94,7 @@ type Table struct {
 	prefixes prefixes
 	named    map[string]*Reservation // that compute their prompt, by the id that workers know
 	feeders  []*Engines              // replaced, never changed
+	dues     dues
 	transfer transfer
 	rho      utilisation
 

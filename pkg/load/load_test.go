@@ -59,6 +59,7 @@ func reserve(table *load.Table, prefill, decode uint64, tokens, blocks int) *loa
 
 func TestReservationSteps(t *testing.T) {
 	done, release := func(r *load.Reservation) { r.PrefillDone(moment) }, (*load.Reservation).Release
+	prefillEnded := (*load.Reservation).PrefillEnded
 	type calls = []func(*load.Reservation)
 	both := load.Figures{PrefillTokens: 100, DecodeBlocks: 7, Requests: 1}
 	decoding := load.Figures{DecodeBlocks: 7, Requests: 1}
@@ -70,6 +71,9 @@ func TestReservationSteps(t *testing.T) {
 		{"reserved", nil, both},
 		{"prefill done", calls{done}, decoding},
 		{"prefill done twice", calls{done, done}, decoding},
+		{"prefill ended", calls{prefillEnded}, decoding},
+		{"prefill ended twice, and done", calls{prefillEnded, prefillEnded, done}, decoding},
+		{"prefill ended after release", calls{release, prefillEnded}, load.Figures{}},
 		{"released", calls{release}, load.Figures{}},
 		{"released twice", calls{release, release}, load.Figures{}},
 		{"in order", calls{done, release}, load.Figures{}},

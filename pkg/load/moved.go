@@ -24,13 +24,17 @@ func (r *Reservation) Moved(to fleet.Key) *Reservation {
 	if r.prefill == r.decode {
 		b.Prefill = w
 	}
-	computed, name := r.state == decoding, r.name
+	computed, name, due := r.state == decoding, r.name, r.due
 	if computed {
 		b.PrefillTokens = 0
 	}
 	r.release()
 	next := t.Reserve(b)
 	next.output, next.counts = r.output, r.counts
+	if !due.IsZero() {
+		next.due = due
+		t.await(next)
+	}
 	switch {
 	case computed:
 		next.prefillDone()

@@ -23,15 +23,17 @@ const (
 // hangs does not look idle. now is in Unix nanoseconds.
 func (w *Worker) Ahead(now int64) float64 {
 	queued, coming := float64(w.prefill.Load()), math.Float64frombits(w.coming.Load())
-	if queued == 0 {
-		return coming
-	}
+	return w.left(queued, now) + coming
+}
+
+// left is how many of the tokens that are outstanding are left to compute.
+func (w *Worker) left(queued float64, now int64) float64 {
 	prompts, perToken := w.prompts.Load(), math.Float64frombits(w.speed.Load())
-	if prompts <= 0 || perToken <= 0 {
-		return queued + coming
+	if queued <= 0 || prompts <= 0 || perToken <= 0 {
+		return queued
 	}
 	done := max(0, float64(now-w.since.Load())/(1e9*perToken))
-	return queued - min(done, queued/float64(prompts)) + coming
+	return queued - min(done, queued/float64(prompts))
 }
 
 // news is what others may have placed on a worker without our having heard of it: a

@@ -85,7 +85,7 @@ func (t *Table) hear(e *Engines, k fleet.Key, x *word, now time.Time) {
 		o.said.used = x.engine.UsedBlocks
 	}
 	if s := x.stated; s.known {
-		o.queue.state(s.tokens-w.own.prefill-int64(o.foreign.PrefillTokens), s.engine, now)
+		o.queue.state(s.tokens-w.booked(), s.engine, now)
 	}
 	t.rho.advance(now)
 	if t.old(now) {
@@ -155,6 +155,7 @@ func (t *Table) old(now time.Time) bool {
 func (t *Table) age(now time.Time) {
 	passed := time.Duration(now.UnixNano() - t.aged.Load())
 	t.aged.Store(now.UnixNano())
+	t.endDue(now)
 	t.rho.advance(now)
 	n := len(t.rows)
 	if passed > 0 && passed < agePeriod {
@@ -180,7 +181,7 @@ func (w *Worker) refresh(now time.Time) {
 	grew = w.putRequests() || grew
 	use, waiting := o.said.useAt(now), int64(0)
 	if fresh(o.said.waiting.At, now, fadeTime) {
-		waiting = clampTokens(o.said.waiting.N)
+		waiting = int64(o.said.waiting.N)
 	}
 	if was := math.Float64frombits(w.kvUse.Load()); use != was {
 		w.kvUse.Store(math.Float64bits(use))
@@ -218,8 +219,13 @@ func (s *said) useAt(now time.Time) float64 {
 // fresh says whether something was said, and recently.
 func fresh(at, now time.Time, age time.Duration) bool { return !at.IsZero() && now.Sub(at) < age }
 
+// booked is how many prompt tokens are booked and not known to be computed, whoever
+// booked them. What is learned goes by it, not by what an engine says of its queue:
+// that may be wrong, and is not about a request's place in it.
+func (w *Worker) booked() int64 { return w.own.prefill + int64(w.others.foreign.PrefillTokens) }
+
 func (w *Worker) putPrefill() (grew bool) {
-	n := max(0, w.own.prefill+int64(w.others.foreign.PrefillTokens)+w.others.queue.now)
+	n := max(0, w.booked()+w.others.queue.now)
 	if !w.forgotten {
 		w.rho.change(w.prefill.Load(), n)
 	}
@@ -286,5 +292,9 @@ func (c *correction) fade(now time.Time) {
 	c.now = int64(float64(c.by) * min(1, max(0, left)))
 }
 
-// clampTokens keeps what others say from overflowing sums.
-func clampTokens(n uint64) int64 { return int64(min(n, 1<<48)) }
+// maxStated bounds the prompt tokens that others say are outstanding on a worker:
+// hours of work for any engine, so a figure above it is taken for it.
+const maxStated = 1 << 26
+
+// clampTokens keeps nonsense that others say from spoiling sums.
+func clampTokens(n uint64) int64 { return int64(min(n, maxStated)) }

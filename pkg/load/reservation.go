@@ -17,6 +17,10 @@ type Booking struct {
 	Blocks        int           // on Decode, until Release: all KV blocks of the prompt
 	Chains        []block.Chain // of the full ones, to count those once that requests share; none: nothing is shared
 
+	// Whole is a request whose output comes all at once. When that comes says nothing
+	// of the prompt, so the prompt comes off when it should be computed.
+	Whole bool
+
 	PrefillKey, DecodeKey fleet.Key
 	Prefill, Decode       *Worker
 }
@@ -30,8 +34,10 @@ type Reservation struct {
 	tokens          int  // on prefill
 	alone           int  // blocks on decode that nobody shares: those of the output, too, as far as they count
 
+	due    time.Time // of a whole response: when the prompt should be computed; zero: nobody knows
+	duePos int       // among those that are due some day, from 1; 0: not there
 	at     time.Time // of the decision, zero when there is nothing to learn
-	queued int       // tokens on prefill that came before
+	queued float64   // tokens on prefill that were to be computed before, by all bookings
 	prompt int
 	output int // blocks of the output
 	counts int // of them, so many count: the weight is less than 1 for one that is soon over
@@ -54,7 +60,11 @@ func (t *Table) Reserve(b Booking) *Reservation {
 	p, d := b.Prefill, b.Decode
 	r := &Reservation{
 		table: t, prefill: p, decode: d, tokens: b.PrefillTokens, alone: b.Blocks - len(b.Chains),
-		at: b.At, queued: int(p.prefill.Load()), prompt: b.Prompt,
+		at: b.At, queued: p.left(float64(p.booked()), b.At.UnixNano()), prompt: b.Prompt,
+	}
+	if b.Whole && !b.At.IsZero() {
+		r.at, r.due = time.Time{}, b.At.Add(p.takes(r.queued+float64(r.tokens)))
+		t.await(r)
 	}
 	fresh, left := 0, len(b.Chains)
 	if !d.forgotten {
@@ -99,12 +109,27 @@ func (r *Reservation) PrefillDone(now time.Time) {
 	r.prefillDone()
 }
 
+// PrefillEnded takes the prompt off the prefill worker as PrefillDone does, when that
+// the output came now says nothing of how long the prompt took: of an error, or of a
+// response that comes as a whole.
+func (r *Reservation) PrefillEnded() {
+	t := r.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.at = time.Time{}
+	if r.state == prefilling && !t.rho.last.IsZero() {
+		r.prefill.begun(t.rho.last)
+	}
+	r.prefillDone()
+}
+
 func (r *Reservation) prefillDone() {
 	if r.state != prefilling {
 		return
 	}
 	r.state = decoding
 	r.unname()
+	r.table.awaitNoMore(r)
 	r.prefill.own.prefill -= int64(r.tokens)
 	if r.tokens > 0 {
 		r.prefill.own.prompts--

@@ -82,6 +82,8 @@ type Request struct {
 	// NoGuess keeps the prompt out of the guesses: the worker will hash it
 	// differently, as with images.
 	NoGuess bool
+	// Whole is a request whose output comes all at once: see [load.Booking].
+	Whole bool
 
 	Class   string           // of the request: see Options.Classes
 	Adapter string           // the LoRA adapter, empty for none
@@ -177,6 +179,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		PrefillTokens: max(0, req.Tokens-matched*p.blockSize),
 		Prompt:        req.Tokens,
 		Blocks:        s.blocks(),
+		Whole:         req.Whole,
 		PrefillKey:    s.worker(c.prefill).Key,
 		Prefill:       prefill.load,
 		DecodeKey:     s.worker(c.decode).Key,
