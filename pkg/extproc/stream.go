@@ -43,6 +43,7 @@ type stream struct {
 	sent      time.Time    // when the decision was made
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
+	streamed  bool         // the response is a success that comes as it is produced
 	renamed   renamed      // what became of the model's name
 	output    output       // of the response
 
@@ -253,6 +254,7 @@ func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3
 	code := statusOf(m.GetHeaders().GetHeaders())
 	st.srv.metrics.answered(code)
 	st.noteAnswer(msg, code)
+	st.streamed = st.reply != buffered && len(code) == 3 && code[0] == '2' && formatOf(m.GetHeaders().GetHeaders()).events
 	st.output.begin(m.GetHeaders().GetHeaders())
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
 		ResponseHeaders: &extprocv3.HeadersResponse{Response: st.replyHeaders(m)},
@@ -264,19 +266,30 @@ func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3
 func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 	if !st.firstSeen && len(m.GetBody()) > 0 {
 		st.firstSeen = true
-		if r := st.decision.Reservation; r != nil {
-			r.PrefillDone(st.srv.cfg.Now())
-			st.srv.loadFell()
-		}
-		if st.announced != nil {
-			st.announced.PrefillDone()
-		}
+		st.firstOutput(m.GetEndOfStream())
 	}
 	st.countOutput(m.GetBody())
 	if st.reply == fullDuplex {
 		return st.echo(st.renamed.next(m.GetBody()), m.GetEndOfStream(), responseSide)
 	}
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: st.replyBody(m)}}})
+}
+
+// firstOutput takes the prompt off its worker. How long that took is the time of the
+// prompt only where the output comes as it is produced: an error says nothing of it, and
+// a whole response, or one of which the gateway kept all to the end, took longer.
+func (st *stream) firstOutput(last bool) {
+	if r := st.decision.Reservation; r != nil {
+		if st.streamed && !last {
+			r.PrefillDone(st.srv.cfg.Now())
+		} else {
+			r.PrefillEnded()
+		}
+		st.srv.loadFell()
+	}
+	if st.announced != nil {
+		st.announced.PrefillDone()
+	}
 }
 
 // refuse ends the request with an error.
