@@ -6,17 +6,24 @@ import (
 	"time"
 )
 
-// slowPace is what a prompt token is taken to take on a worker whose pace is not
-// known, in seconds: about the slowest that is in use (engines.md 5).
-const slowPace = 1e-3
+// What a prompt is taken to take on a worker whose pace is not known: about the
+// slowest that is in use (engines.md 5), and long enough to be no guess of a short one.
+const (
+	slowPace  = 1e-3 // seconds per token
+	leastSlow = 10 * time.Second
+)
 
 // takes is how long a worker takes for so many prompt tokens.
 func (w *Worker) takes(tokens float64) time.Duration {
-	perToken := math.Float64frombits(w.speed.Load())
-	if perToken <= 0 {
-		perToken = slowPace
+	if perToken := math.Float64frombits(w.speed.Load()); perToken > 0 {
+		return inSeconds(tokens * perToken)
 	}
-	return time.Duration(min(max(0, tokens)*perToken, time.Hour.Seconds()) * float64(time.Second))
+	return max(leastSlow, inSeconds(tokens*slowPace))
+}
+
+// inSeconds is at most an hour.
+func inSeconds(s float64) time.Duration {
+	return time.Duration(min(max(0, s), time.Hour.Seconds()) * float64(time.Second))
 }
 
 // dues are the reservations whose prompts come off at a time, the earliest first: a

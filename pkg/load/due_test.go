@@ -59,15 +59,16 @@ func TestWholeResponses(t *testing.T) {
 // TestWholeResponsesWithoutPace: where no pace is known they come off all the same.
 func TestWholeResponsesWithoutPace(t *testing.T) {
 	_, table, w := fed()
-	r := whole(table, 2000, at(10))
-	defer r.Release()
-	table.Age(at(11.9))
-	if got := w.Figures().PrefillTokens; got != 2000 {
-		t.Errorf("%d tokens, want 2000", got)
-	}
-	table.Age(at(12.1))
-	if got := w.Figures().PrefillTokens; got != 0 {
-		t.Errorf("%d tokens, want 0", got)
+	defer whole(table, 2000, at(10)).Release()
+	defer whole(table, 30_000, at(10)).Release()
+	for _, tc := range []struct {
+		at   float64
+		want int
+	}{{19.9, 32_000}, {20.1, 30_000}, {41.9, 30_000}, {42.1, 0}} {
+		table.Age(at(tc.at))
+		if got := w.Figures().PrefillTokens; got != tc.want {
+			t.Errorf("at %v s: %d tokens, want %d", tc.at, got, tc.want)
+		}
 	}
 }
 
@@ -80,14 +81,13 @@ func TestDuesEqualTwin(t *testing.T) {
 		due    float64
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		table := load.NewTable()
-		w := table.Worker(key(1))
+		_, table, w := paced(t)
 		var live []*request
 		now, booked := 10.0, 0
 		expire := func() {
 			booked = 0
 			for _, r := range live {
-				if r.due <= now {
+				if r.due <= now+1e-6 {
 					r.tokens = 0
 				}
 				booked += r.tokens
@@ -109,7 +109,8 @@ func TestDuesEqualTwin(t *testing.T) {
 			},
 			"book": func(t *rapid.T) {
 				n := rapid.IntRange(1, 9).Draw(t, "hundreds of tokens") * 100
-				live = append(live, &request{whole(table, n, at(now)), n, now + float64(booked+n)*1e-3 - 1e-6})
+				due := now + (w.Ahead(at(now).UnixNano())+float64(n))*perToken
+				live = append(live, &request{whole(table, n, at(now)), n, due})
 				booked += n
 			},
 			"done":  func(t *rapid.T) { r := draw(t); r.r.PrefillDone(at(now)); r.tokens = 0 },
