@@ -16,7 +16,7 @@ func paceAfter(t *testing.T, m modes, answer *request, body ...*request) float64
 	for range 8 {
 		e := l.open(t)
 		e.send(m.first(headersMsg("POST", completions, false)))
-		e.send(bodyMsg(tokenBody(count(100*prompts.Add(1), 400), ""), true))
+		e.send(bodyMsg(tokenBody(count(10_000*prompts.Add(1), 400), `"stream":true,`), true))
 		e.next()
 		e.next()
 		now = now.Add(time.Second)
