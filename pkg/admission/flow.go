@@ -21,7 +21,7 @@ type flow struct {
 	age  heap
 	// recent holds the items that may be displaced.
 	recent heap
-	n      int // items, those on trial and those passed over included
+	weight weight // of its items, those on trial and those passed over included
 }
 
 func newBand(priority int) *band {
@@ -62,16 +62,29 @@ func (b *band) flow(id string) *flow {
 	return f
 }
 
-// largest returns the newest request of the flow with the most requests, of equals the
-// newest one of all. It is nil when none may be displaced.
-func (b *band) largest() (newest *Item) {
+// weight is what requests take of the queue.
+type weight struct{ n, bytes int }
+
+// of is what is scarce of it.
+func (w weight) of(bytes bool) int {
+	if bytes {
+		return w.bytes
+	}
+	return w.n
+}
+
+func (w *weight) add(n, bytes int) { w.n, w.bytes = w.n+n, w.bytes+bytes }
+
+// largest returns the newest request of the flow that has most of what is scarce, of
+// equals the newest one of all. It is nil when none may be displaced, or has any of it.
+func (b *band) largest(bytes bool) (newest *Item) {
+	most := 0
 	for _, f := range b.flows {
-		it := f.recent.first()
-		switch {
-		case it == nil:
-		case newest == nil || f.n > newest.flow.n || f.n == newest.flow.n && it.seq > newest.seq:
-			newest = it
+		it, has := f.recent.first(), f.weight.of(bytes)
+		if it == nil || has == 0 || has < most || has == most && it.seq < newest.seq {
+			continue
 		}
+		newest, most = it, has
 	}
 	return newest
 }

@@ -78,7 +78,7 @@ func (st *stream) wait(ctx context.Context, w *work, priority int) error {
 	waiter := &waiter{
 		item: admission.Item{
 			Priority: priority, Flow: id[:min(len(id), maxFairnessID)], Kind: kindOf(&w.req.Subset), Tokens: size(best),
-			Arrival: now, Deadline: now.Add(r.MaxWait),
+			Bytes: st.body.len(), Arrival: now, Deadline: now.Add(r.MaxWait),
 		},
 		attempt: func(it *admission.Item) error {
 			st.follow()

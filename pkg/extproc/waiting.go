@@ -146,13 +146,13 @@ func (r *room) enter(w *waiter) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	displaced, ok := r.queue.Push(&w.item)
+	for _, it := range displaced {
+		r.settle(it, errDisplaced)
+	}
 	if !ok {
 		return errQueueFull
 	}
 	r.n.Add(1)
-	if displaced != nil {
-		r.settle(displaced, errDisplaced)
-	}
 	return nil
 }
 

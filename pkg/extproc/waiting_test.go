@@ -398,6 +398,36 @@ func TestQueueOutlivesRouting(t *testing.T) {
 	}
 }
 
+// TestBodiesOfTheQueue: the queue knows how large the bodies are that wait in it.
+func TestBodiesOfTheQueue(t *testing.T) {
+	l := startRig(t, aggregates(1), withQueue(10))
+	onePrompt(l.rig)
+	first := l.ask(t)
+	first.wantRouted()
+	room := l.room()
+	held := func() int {
+		room.mu.Lock()
+		defer room.mu.Unlock()
+		return room.queue.Bytes()
+	}
+	want := 0
+	for i := range 3 {
+		e := l.open(t)
+		body := tokenBody(count(1, 50*(i+1)), "")
+		want += len(body)
+		e.send(duplexModes.first(headersMsg("POST", completions, false)))
+		e.send(bodyMsg(body[:20], false))
+		e.send(bodyMsg(body[20:], true))
+		l.inLine(t, i+1)
+		if got := held(); got != want {
+			t.Errorf("%d requests of %d bytes wait, want %d", i+1, got, want)
+		}
+		defer e.cancel()
+	}
+	first.answer()
+	eventually(t, "one is served", func() bool { return held() < want })
+}
+
 // TestPolicyLiftsBound: those who wait, and those who come behind them, have the good of
 // a policy without the bound at once; those whose prompts it would read in another way
 // stay with their own.
