@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
+	"pgregory.net/rapid"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/load"
@@ -153,8 +154,10 @@ func TestRowsOfFailures(t *testing.T) {
 
 // TestCulprits: of two workers of a request that failed, the one whose fault it is.
 func TestCulprits(t *testing.T) {
-	pool := []fleet.Worker{worker(11, fleet.Prefill, "10.0.1.1:8000"), worker(12, fleet.Prefill, "10.0.1.2:8000"), worker(13, fleet.Prefill, "10.0.1.3:8000"),
-		worker(21, fleet.Decode, "10.0.2.1:8000"), worker(22, fleet.Decode, "10.0.2.2:8000"), worker(23, fleet.Decode, "10.0.2.3:8000")}
+	pool := []fleet.Worker{
+		worker(11, fleet.Prefill, "10.0.1.1:8000"), worker(12, fleet.Prefill, "10.0.1.2:8000"), worker(13, fleet.Prefill, "10.0.1.3:8000"),
+		worker(21, fleet.Decode, "10.0.2.1:8000"), worker(22, fleet.Decode, "10.0.2.2:8000"), worker(23, fleet.Decode, "10.0.2.3:8000"),
+	}
 	for name, tc := range map[string]struct {
 		does func(h *history)
 		want []uint64
@@ -206,6 +209,11 @@ func TestCulprits(t *testing.T) {
 			h.fail(unserved, 22, 12, 4)
 			h.fail(unserved, 22, 13, 4)
 		}, []uint64{12}}, // a third of three, the later one of equals; no decode worker
+		"sent before one stepped aside": {func(h *history) {
+			h.fail(unserved, 21, 11, 0)
+			h.fail(unserved, 21, 11, 0)
+			h.f.fail(outcome{sent: at(0), endpoint: party{at: h.endpoint(21)}, prefill: party{at: h.endpoint(11)}, severity: unserved}, at(1))
+		}, []uint64{11}},
 		"a decode worker alone": {func(h *history) { h.fail(unserved, 21, 0, 0); h.fail(unserved, 21, 0, 1) }, []uint64{21}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -412,4 +420,61 @@ func TestFailingFastAttractsNobody(t *testing.T) {
 	if got := fmt.Sprint(len(l.server.failures.avoid(nil, l.picker.Fleet(), now))); got != "1" {
 		t.Errorf("%s are avoided, want 1", got)
 	}
+}
+
+// TestDeadWorkerIsFound: whichever worker is dead, and whoever is picked with it, it is
+// avoided after three failures, and no other worker is for longer than that takes.
+func TestDeadWorkerIsFound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ids := map[fleet.Role][]uint64{}
+		var pool []fleet.Worker
+		for role, base := range map[fleet.Role]uint64{fleet.Prefill: 10, fleet.Decode: 20} {
+			for i := range uint64(rapid.IntRange(2, 4).Draw(t, role.String())) {
+				ids[role] = append(ids[role], base+i)
+				pool = append(pool, worker(base+i, role, fmt.Sprintf("10.0.0.%d:8000", base+i)))
+			}
+		}
+		s, err := fleet.NewSnapshot(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead := rapid.SampledFrom(append(slices.Clone(ids[fleet.Prefill]), ids[fleet.Decode]...)).Draw(t, "dead")
+		var f failures
+		avoided := func(second float64) (out []uint64) {
+			for _, e := range f.avoid(nil, s, at(second)) {
+				k, _ := workerAt(s, e)
+				out = append(out, k.ID)
+			}
+			return out
+		}
+		failed := 0
+		for i := range 40 {
+			second := float64(i) / 10 // all within the first pause
+			out := avoided(second)
+			pick := func(role fleet.Role) (uint64, netip.AddrPort) {
+				from := slices.DeleteFunc(slices.Clone(ids[role]), func(id uint64) bool { return slices.Contains(out, id) })
+				id := rapid.SampledFrom(from).Draw(t, "picked")
+				at, _ := s.Index(fleet.Key{ID: id})
+				return id, s.Workers[at].Endpoint
+			}
+			p, atP := pick(fleet.Prefill)
+			d, atD := pick(fleet.Decode)
+			if p != dead && d != dead {
+				f.worked(at(second), atD, atP)
+			} else {
+				failed++
+				f.fail(outcome{sent: at(second), endpoint: party{at: atD}, prefill: party{at: atP}, severity: unserved}, at(second))
+			}
+			after := avoided(second)
+			if failed >= 3 && !slices.Equal(after, []uint64{dead}) {
+				t.Fatalf("after %d failures %d are avoided, want %d", failed, after, dead)
+			}
+			if len(after) > 1 || len(after) == 1 && after[0] != dead && after[0] >= 20 {
+				t.Fatalf("%d are avoided, while %d is dead", after, dead)
+			}
+		}
+		if failed > 3 {
+			t.Fatalf("%d requests failed", failed)
+		}
+	})
 }

@@ -471,6 +471,40 @@ func TestPolicyLiftsBound(t *testing.T) {
 	}
 }
 
+// TestPolicyChangesAllTheTime: requests wait, are served and leave while routings come
+// and go; each routing is let go of.
+func TestPolicyChangesAllTheTime(t *testing.T) {
+	l := startRig(t, aggregates(2), withQueue(100))
+	onePrompt(l.rig)
+	var left atomic.Int64 // routings in use
+	use := func() {
+		next := l.server.routing.Load().Routing
+		next.Fallback = 1 - next.Fallback
+		next.Unused = func() { left.Add(-1) }
+		left.Add(1)
+		if err := l.server.Use(next); err != nil {
+			t.Error(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 10 {
+				e := l.ask(t)
+				e.wantRouted()
+				use()
+				e.answer()
+				e.cancel()
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "all streams have ended", func() bool { return l.metric(t, "warmpath_streams") == 0 })
+	if n := left.Load(); n != 1 {
+		t.Errorf("%d routings are in use, want the last one", n)
+	}
+}
+
 func receiveEnd(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
