@@ -4,7 +4,7 @@ package admission
 const (
 	byNeed   = iota // of its flow: the order of the policy
 	byAge           // of its flow: longest wait first
-	byRecent        // of its band: shortest wait first
+	byRecent        // of its flow: shortest wait first
 	numHeaps
 )
 

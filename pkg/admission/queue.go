@@ -18,6 +18,9 @@ const (
 	MaxFlows = 64
 	// MaxRequests is the most that a queue may be made for.
 	MaxRequests = 100_000
+	// MaxBytes is the most that the requests of a queue may hold together, unless it is
+	// one alone.
+	MaxBytes = 256 << 20
 )
 
 // Item is one request that waits. What is exported belongs to the caller and must
@@ -30,6 +33,7 @@ type Item struct {
 	// finds no room, the others need not be tried.
 	Kind              uint64
 	Tokens            int // of the prompt that have to be computed
+	Bytes             int // of memory that it holds: its body
 	Arrival, Deadline time.Time
 	Value             any // the caller's own
 
@@ -59,7 +63,7 @@ type Queue struct {
 	policy Policy
 	max    int
 	seq    uint64
-	n      int
+	weight weight
 	bands  []*band // highest priority first; none is empty
 
 	kinds  map[uint64]int // how many items there are of each kind
@@ -74,27 +78,39 @@ func New(policy Policy, maxRequests int) *Queue {
 }
 
 // Len is the number of requests that wait.
-func (q *Queue) Len() int { return q.n }
+func (q *Queue) Len() int { return q.weight.n }
+
+// Bytes is how many they hold.
+func (q *Queue) Bytes() int { return q.weight.bytes }
 
 // Waits says whether a request of some kind waits.
 func (q *Queue) Waits(kind uint64) bool { return q.kinds[kind] > 0 }
 
-// Push lets a request wait. A queue that is full displaces the newest request of the
-// lowest priority, if that is lower than the new one's; else the new one is refused.
-func (q *Queue) Push(it *Item) (displaced *Item, ok bool) {
-	if q.n >= q.max {
-		if displaced = q.lowest(it.Priority); displaced == nil {
-			return nil, false
+// Push lets a request wait. In a queue that is full it takes the place of the newest
+// request of the largest flow of the lowest priority: if that is lower than its own, or
+// is its own, and the flow is larger than its own flow would be. Else the new one is
+// refused. A queue is full of requests or of bytes, and flows are as large as they have
+// of that. It may take more than one that is displaced to make room for many bytes.
+func (q *Queue) Push(it *Item) (displaced []*Item, ok bool) {
+	for {
+		bytes := q.weight.bytes > 0 && q.weight.bytes+it.Bytes > MaxBytes
+		if q.weight.n < q.max && !bytes {
+			break
 		}
-		q.forget(displaced)
+		out := q.gives(it, bytes && q.weight.n < q.max)
+		if out == nil {
+			return displaced, false
+		}
+		q.forget(out)
+		displaced = append(displaced, out)
 	}
 	q.seq++
 	it.seq = q.seq
 	it.at = [numHeaps]int{nowhere, nowhere, nowhere}
 	it.band = q.band(it.Priority)
 	it.flow = it.band.flow(it.Flow)
-	it.flow.n++
-	q.n++
+	it.flow.weight.add(1, it.Bytes)
+	q.weight.add(1, it.Bytes)
 	q.kinds[it.Kind]++
 	if q.full[it.Kind] {
 		q.held++
@@ -103,11 +119,23 @@ func (q *Queue) Push(it *Item) (displaced *Item, ok bool) {
 	return displaced, true
 }
 
-// lowest returns the newest request of the lowest priority, nil when none is lower
-// than a given one. One that is on trial is not displaced.
-func (q *Queue) lowest(than int) *Item {
-	for i := len(q.bands) - 1; i >= 0 && q.bands[i].priority < than; i-- {
-		if it := q.bands[i].recent.first(); it != nil {
+// gives returns the request that gives way to a new one, nil for none. One that is on
+// trial is not displaced.
+func (q *Queue) gives(to *Item, bytes bool) *Item {
+	for i := len(q.bands) - 1; i >= 0 && q.bands[i].priority <= to.Priority; i-- {
+		b := q.bands[i]
+		it := b.largest(bytes)
+		if it == nil {
+			continue
+		}
+		if b.priority < to.Priority {
+			return it
+		}
+		mine := weight{1, to.Bytes}
+		if f := b.known(to.Flow); f != nil {
+			mine.add(f.weight.n, f.weight.bytes)
+		}
+		if it.flow.weight.of(bytes) > mine.of(bytes) {
 			return it
 		}
 	}
@@ -119,7 +147,7 @@ func (q *Queue) wait(it *Item) {
 	it.state = waiting
 	it.flow.insert(it, q.policy)
 	if it.at[byRecent] == nowhere {
-		it.band.recent.push(it)
+		it.flow.recent.push(it)
 	}
 }
 
@@ -141,13 +169,13 @@ func (q *Queue) Next(now time.Time) *Item {
 	for _, b := range q.bands {
 		for turn := b.turns.Front(); turn != nil; turn = turn.Next() {
 			f := turn.Value.(*flow)
-			for it := f.next(q.policy, now); it != nil && q.held < q.n; it = f.next(q.policy, now) {
+			for it := f.next(q.policy, now); it != nil && q.held < q.weight.n; it = f.next(q.policy, now) {
 				f.withdraw(it)
 				if q.full[it.Kind] {
 					q.pass(it)
 					continue
 				}
-				b.recent.remove(it)
+				f.recent.remove(it)
 				it.state = trial
 				return it
 			}
@@ -173,7 +201,7 @@ func (q *Queue) Drop(it *Item) { q.forget(it) }
 // Busy ends a trial: there is no room for the request, nor for others of its kind in
 // this round. It keeps its place.
 func (q *Queue) Busy(it *Item) {
-	it.band.recent.push(it)
+	it.flow.recent.push(it)
 	q.pass(it)
 	if !q.full[it.Kind] {
 		q.full[it.Kind] = true
@@ -198,16 +226,16 @@ func (q *Queue) EndRound() {
 func (q *Queue) forget(it *Item) {
 	b, f := it.band, it.flow
 	f.withdraw(it)
-	b.recent.remove(it)
+	f.recent.remove(it)
 	it.state = outside
-	q.n--
+	q.weight.add(-1, -it.Bytes)
 	if q.full[it.Kind] {
 		q.held--
 	}
 	if q.kinds[it.Kind]--; q.kinds[it.Kind] == 0 {
 		delete(q.kinds, it.Kind)
 	}
-	if f.n--; f.n > 0 {
+	if f.weight.add(-1, -it.Bytes); f.weight.n > 0 {
 		return
 	}
 	b.turns.Remove(f.turn)

@@ -42,6 +42,14 @@ func kind(k uint64) func(*admission.Item)   { return func(it *admission.Item) { 
 func name(it *admission.Item) (s string)    { s, _ = it.Value.(string); return s }
 func named(it *admission.Item) fmt.Stringer { return stringer(func() string { return name(it) }) }
 
+func names(items []*admission.Item) string {
+	var all []string
+	for _, it := range items {
+		all = append(all, name(it))
+	}
+	return strings.Join(all, " ")
+}
+
 type stringer func() string
 
 func (s stringer) String() string { return s() }
@@ -159,7 +167,7 @@ func TestFull(t *testing.T) {
 		t.Error("one of the lowest priority was let in")
 	}
 	high := &admission.Item{Priority: 2, Value: "high"}
-	if displaced, ok := l.Push(high); !ok || displaced != low2 {
+	if displaced, ok := l.Push(high); !ok || len(displaced) != 1 || displaced[0] != low2 {
 		t.Errorf("displaced %v, %v; want low2", displaced, ok)
 	}
 	it := l.Next(l.now) // on trial: not to be displaced
@@ -167,11 +175,83 @@ func TestFull(t *testing.T) {
 		t.Fatalf("next is %v", named(it))
 	}
 	l.Busy(it)
-	if displaced, ok := l.Push(&admission.Item{Priority: 9, Value: "top"}); !ok || name(displaced) != "low1" {
+	if displaced, ok := l.Push(&admission.Item{Priority: 9, Value: "top"}); !ok || names(displaced) != "low1" {
 		t.Errorf("displaced %v, %v; want low1", displaced, ok)
 	}
 	l.EndRound()
 	l.want("all", l.round(100, 0), "top high middle")
+}
+
+// TestFlood: one flow cannot keep others out of a queue that it fills.
+func TestFlood(t *testing.T) {
+	l := newLine(t, admission.FCFS, 10)
+	push := func(flow string) bool {
+		_, ok := l.Push(&admission.Item{Flow: flow, Arrival: l.now, Deadline: l.now.Add(5 * time.Second), Value: flow})
+		return ok
+	}
+	for range 10 {
+		push("flood")
+	}
+	if push("flood") {
+		t.Error("it displaces its own")
+	}
+	served, refused := map[string]int{}, 0
+	for i := range 100 { // room for one; one asks for half of it, the others for four times all
+		for range 4 {
+			push("flood")
+		}
+		if i%2 == 0 && !push("one") {
+			refused++
+		}
+		served[l.round(1, 0)]++
+	}
+	if refused > 0 || served["one"] < 48 {
+		t.Errorf("%d of 50 of the small flow are refused, want none; served are %v, want all", refused, served)
+	}
+	l = newLine(t, admission.FCFS, 4)
+	l.push("a1", 0, "a")
+	a2 := l.push("a2", 0, "a")
+	l.push("b1", 0, "b")
+	l.push("b2", 0, "b")
+	for _, flow := range []string{"a", "b"} {
+		if push(flow) {
+			t.Errorf("one more of %s is let in, of two equal flows", flow)
+		}
+	}
+	l.Remove(a2)
+	l.push("b3", 0, "b")
+	if displaced, ok := l.Push(&admission.Item{Flow: "c", Value: "c1"}); !ok || names(displaced) != "b3" {
+		t.Errorf("displaced %v, %v; want b3", displaced, ok)
+	}
+	if push("a") {
+		t.Error("two flows change places for ever")
+	}
+}
+
+// TestFullOfBytes: large bodies have a bound of their own, and whoever fills it gives way.
+func TestFullOfBytes(t *testing.T) {
+	const third = admission.MaxBytes / 3
+	bytes := func(n int) func(*admission.Item) { return func(it *admission.Item) { it.Bytes = n } }
+	push := func(l *line, name string, priority, n int, displaced string, ok bool) {
+		t.Helper()
+		got, gotOK := l.Push(&admission.Item{Priority: priority, Flow: name[:1], Bytes: n, Value: name})
+		if gotOK != ok || names(got) != displaced {
+			t.Errorf("%s: displaced %q, %v, want %q, %v", name, names(got), gotOK, displaced, ok)
+		}
+	}
+	l := newLine(t, admission.FCFS, 100)
+	l.push("a1", 0, "a", bytes(third))
+	l.push("a2", 0, "a", bytes(third))
+	l.push("a3", 0, "a", bytes(third))
+	push(l, "a4", 0, third, "", false)
+	push(l, "b1", 0, third, "a3", true)
+	push(l, "c1", 0, third, "a2", true)
+	push(l, "d1", 0, third, "", false)
+	push(l, "d2", 0, 0, "", true)
+	push(l, "e1", 1, 2*third, "c1 b1", true)
+	l.want("all", l.round(100, 0), "e1 a1 d2")
+	l.push("one that is larger than all", 0, "a", bytes(2*admission.MaxBytes))
+	push(l, "b2", 0, 1, "one that is larger than all", true)
 }
 
 // TestManyFlows: fairness ids that come on top share one turn, so that inventing ids

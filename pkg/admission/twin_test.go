@@ -32,39 +32,70 @@ func newTwin(policy admission.Policy, most int) *twin {
 	return &twin{policy: policy, max: most, flows: map[*admission.Item]flow{}, passed: map[*admission.Item]bool{}, full: map[uint64]bool{}}
 }
 
-func (w *twin) push(it *admission.Item) (displaced *admission.Item, ok bool) {
-	if len(w.items) >= w.max {
+func (w *twin) push(it *admission.Item) (displaced []*admission.Item, ok bool) {
+	for {
+		held := 0
 		for _, other := range w.items {
-			if other == w.trial || other.Priority >= it.Priority {
-				continue
-			}
-			if displaced == nil || other.Priority <= displaced.Priority { // the later one of equals
-				displaced = other
-			}
+			held += other.Bytes
 		}
-		if displaced == nil {
-			return nil, false
+		many, much := len(w.items) >= w.max, held > 0 && held+it.Bytes > admission.MaxBytes
+		if !many && !much {
+			break
 		}
-		w.forget(displaced)
+		size := func(it *admission.Item) int { return 1 }
+		if !many {
+			size = func(it *admission.Item) int { return it.Bytes }
+		}
+		out := w.gives(it, size)
+		if out == nil {
+			return displaced, false
+		}
+		w.forget(out)
+		displaced = append(displaced, out)
 	}
-	f := flow{it.Priority, it.Flow}
-	if !slices.Contains(w.turns, f) {
-		n := 0
-		for _, other := range w.turns {
-			if other.priority == it.Priority {
-				n++
-			}
-		}
-		if n >= admission.MaxFlows {
-			f.id = "\n"
-		}
-	}
+	f := w.flowOf(it)
 	if !slices.Contains(w.turns, f) {
 		w.turns = append(w.turns, f)
 	}
 	w.items = append(w.items, it)
 	w.flows[it] = f
 	return displaced, true
+}
+
+// gives searches for the request that a new one displaces.
+func (w *twin) gives(to *admission.Item, sizeOf func(*admission.Item) int) *admission.Item {
+	size := map[flow]int{}
+	for it, f := range w.flows {
+		size[f] += sizeOf(it)
+	}
+	var best *admission.Item
+	for _, it := range w.items { // the later one of equals
+		if it == w.trial || it.Priority > to.Priority || size[w.flows[it]] == 0 {
+			continue
+		}
+		if best == nil || it.Priority < best.Priority || it.Priority == best.Priority && size[w.flows[it]] >= size[w.flows[best]] {
+			best = it
+		}
+	}
+	if best != nil && best.Priority == to.Priority && size[w.flows[best]] <= size[w.flowOf(to)]+sizeOf(to) {
+		return nil
+	}
+	return best
+}
+
+// flowOf is the flow that a request is put into.
+func (w *twin) flowOf(it *admission.Item) flow {
+	f := flow{it.Priority, it.Flow}
+	n := 0
+	for _, other := range w.turns {
+		if other.priority == it.Priority {
+			n++
+		}
+	}
+	if !slices.Contains(w.turns, f) && n >= admission.MaxFlows {
+		f.id = "\n"
+	}
+	return f
 }
 
 func (w *twin) forget(it *admission.Item) {
@@ -153,15 +184,16 @@ func TestTwin(t *testing.T) {
 				Flow:     fmt.Sprint(rapid.IntRange(0, ids-1).Draw(t, "flow")),
 				Kind:     uint64(rapid.IntRange(0, 2).Draw(t, "kind")),
 				Tokens:   rapid.IntRange(-1, 5).Draw(t, "tokens"),
+				Bytes:    rapid.SampledFrom([]int{0, 1, admission.MaxBytes / 8, admission.MaxBytes / 2, 2 * admission.MaxBytes}).Draw(t, "bytes"),
 				Arrival:  now, Deadline: now.Add(8 * time.Second),
 			}
 			displaced, ok := q.Push(it)
 			twinDisplaced, twinOK := w.push(it)
-			if ok != twinOK || displaced != twinDisplaced {
+			if ok != twinOK || !slices.Equal(displaced, twinDisplaced) {
 				t.Fatalf("push: %v %v, want %v %v", displaced, ok, twinDisplaced, twinOK)
 			}
-			if displaced != nil {
-				leave(t, displaced)
+			for _, out := range displaced {
+				leave(t, out)
 			}
 			if ok {
 				pushed++
@@ -171,6 +203,13 @@ func TestTwin(t *testing.T) {
 			"": func(t *rapid.T) {
 				if q.Len() != len(w.items) || q.Len() > most || q.Len() != pushed-len(left) {
 					t.Fatalf("%d wait, of a list of %d, of %d that came and %d that left", q.Len(), len(w.items), pushed, len(left))
+				}
+				held := 0
+				for _, it := range w.items {
+					held += it.Bytes
+				}
+				if q.Bytes() != held || held > admission.MaxBytes && len(w.items) > 1 && !slices.ContainsFunc(w.items, func(it *admission.Item) bool { return it.Bytes > admission.MaxBytes }) {
+					t.Fatalf("%d bytes, of %d", q.Bytes(), held)
 				}
 				for kind := range uint64(3) {
 					want := slices.ContainsFunc(w.items, func(it *admission.Item) bool { return it.Kind == kind })

@@ -78,9 +78,10 @@ func (st *stream) wait(ctx context.Context, w *work, priority int) error {
 	waiter := &waiter{
 		item: admission.Item{
 			Priority: priority, Flow: id[:min(len(id), maxFairnessID)], Kind: kindOf(&w.req.Subset), Tokens: size(best),
-			Arrival: now, Deadline: now.Add(r.MaxWait),
+			Bytes: st.body.len(), Arrival: now, Deadline: now.Add(r.MaxWait),
 		},
 		attempt: func(it *admission.Item) error {
+			st.follow()
 			err := st.pick(w)
 			it.Tokens = size(st.decision.Best) // others may have computed some of it
 			return err
@@ -95,12 +96,27 @@ func (st *stream) wait(ctx context.Context, w *work, priority int) error {
 	return err
 }
 
+// follow lets a request that waits go on under the routing of new ones, so that a bound
+// that was lifted helps it, too. It stays where it is when the new one would have read the
+// prompt in another way.
+func (st *stream) follow() {
+	s := st.srv
+	if s.routing.Load() == st.routing {
+		return
+	}
+	other := s.acquire()
+	if other.readsAs(st.routing) {
+		st.routing, other = other, st.routing
+	}
+	other.release()
+}
+
 // pick picks now.
 func (st *stream) pick(w *work) (err error) {
 	s, r := st.srv, st.routing
 	now := s.cfg.Now()
 	w.req.Avoid = nil
-	if w.avoid = s.failures.avoid(w.avoid[:0], now); len(w.avoid) > 0 {
+	if w.avoid = s.failures.avoid(w.avoid[:0], r.Picker.Fleet(), now); len(w.avoid) > 0 {
 		w.req.Avoid = w.avoid
 	}
 	st.sent = now

@@ -37,7 +37,7 @@ func (s *Server) Explain(ctx context.Context, path string, headers map[string]st
 		source = w.prompt.Source
 	}
 	now := s.cfg.Now()
-	if w.avoid = s.failures.avoid(w.avoid[:0], now); len(w.avoid) > 0 {
+	if w.avoid = s.failures.avoid(w.avoid[:0], r.Picker.Fleet(), now); len(w.avoid) > 0 {
 		w.req.Avoid = w.avoid
 	}
 	return r.Picker.Explain(&w.req, now, s.cfg.Random, &w.scratch), source, nil

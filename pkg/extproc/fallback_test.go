@@ -99,7 +99,9 @@ func TestFallback(t *testing.T) {
 				l.load.Unlock()
 			}
 			if tc.fails != "" {
-				l.server.failures.fail(netip.MustParseAddrPort(tc.fails), l.server.cfg.Now())
+				for range 2 {
+					l.server.failures.fail(outcome{endpoint: party{at: netip.MustParseAddrPort(tc.fails)}, severity: unserved}, l.server.cfg.Now())
+				}
 			}
 			m := headersMsg("POST", completions, false)
 			if tc.subset != "" {

@@ -70,7 +70,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Namespace: "warmpath", Name: "unknown_objectives_total", Help: "Requests that named an objective which does not exist; they had priority 0.",
 	})
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Namespace: "warmpath", Name: "endpoint_failures_total", Help: "Requests that the picked endpoint did not serve: 503, or another worker did.",
+		Namespace: "warmpath", Name: "endpoint_failures_total", Help: "Requests that the picked endpoint did not serve: 502, 503, 504, or another worker did.",
 	})
 	r.MustRegister(m.streams, m.panics, m.unknownObjectives, m.failures)
 	m.tokenizerErrors.WithLabelValues("other") // so that the families are there from the start

@@ -199,6 +199,7 @@ func (st *stream) decide(ctx context.Context, body []byte) error {
 		source = w.prompt.Source
 	}
 	err := st.place(ctx, w)
+	r = st.routing // there may be another one since
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err() // it went away while it waited for a worker
 	}

@@ -79,13 +79,14 @@ func newRouting(r Routing) (*routing, error) {
 }
 
 // newRouting returns a routing that shares with the one before it, if any, the queue:
-// requests that wait are in one line for as long as its rules stay the same.
+// requests that wait are in one line for as long as its rules stay the same, and all of
+// them can go on under the new routing.
 func (s *Server) newRouting(r Routing, before *routing) (*routing, error) {
 	next, err := newRouting(r)
 	switch {
 	case err != nil || r.Queueing.MaxWait == 0:
 		return next, err
-	case before != nil && before.room != nil && before.room.Queueing == r.Queueing:
+	case before != nil && before.room != nil && before.room.Queueing == r.Queueing && next.readsAs(before):
 		next.room = before.room
 	default:
 		next.room = newRoom(r.Queueing, s.metrics.queue, s.cfg.Now)
@@ -93,15 +94,23 @@ func (s *Server) newRouting(r Routing, before *routing) (*routing, error) {
 	return next, nil
 }
 
-// Use takes a routing into use for the requests that begin from now on. Those
-// under way end as they began. An error changes nothing.
+// Use takes a routing into use for the requests that begin from now on, and for those
+// that wait for a worker, unless it reads prompts in another way. Those under way end as
+// they began. An error changes nothing.
 func (s *Server) Use(r Routing) error {
 	next, err := s.newRouting(r, s.routing.Load())
 	if err != nil {
 		return err
 	}
-	s.routing.Swap(next).release()
+	before := s.routing.Swap(next)
+	before.room.fell() // there may be room by the rules of the new one
+	before.release()
 	return nil
+}
+
+// readsAs says whether two routings make the same of a prompt.
+func (r *routing) readsAs(other *routing) bool {
+	return r.Layout == other.Layout && r.IgnoreSalt == other.IgnoreSalt && r.TextBlocks == other.TextBlocks
 }
 
 // acquire returns the current routing. Its caller must release it.

@@ -208,5 +208,8 @@ func (s *Server) drain(main *grpc.Server) {
 	}
 }
 
-// Retain drops the metrics of workers that left the pool.
-func (s *Server) Retain(pool *fleet.Snapshot) { s.metrics.retain(pool) }
+// Retain drops the metrics of workers that left the pool, and forgets what failed there.
+func (s *Server) Retain(pool *fleet.Snapshot) {
+	s.metrics.retain(pool)
+	s.failures.retain(pool)
+}

@@ -43,6 +43,8 @@ type stream struct {
 	sent      time.Time    // when the decision was made
 	announced Announcement // of the decision; nil for none
 	firstSeen bool         // the first byte of output was seen
+	streamed  bool         // the response is a success that comes as it is produced
+	good      bool         // the status of the response is 2xx
 	renamed   renamed      // what became of the model's name
 	output    output       // of the response
 
@@ -253,6 +255,8 @@ func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3
 	code := statusOf(m.GetHeaders().GetHeaders())
 	st.srv.metrics.answered(code)
 	st.noteAnswer(msg, code)
+	st.good = len(code) == 3 && code[0] == '2'
+	st.streamed = st.reply != buffered && st.good && formatOf(m.GetHeaders().GetHeaders()).events
 	st.output.begin(m.GetHeaders().GetHeaders())
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
 		ResponseHeaders: &extprocv3.HeadersResponse{Response: st.replyHeaders(m)},
@@ -264,19 +268,34 @@ func (st *stream) responseHeaders(msg *extprocv3.ProcessingRequest, m *extprocv3
 func (st *stream) responseBody(m *extprocv3.HttpBody) error {
 	if !st.firstSeen && len(m.GetBody()) > 0 {
 		st.firstSeen = true
-		if st.decision.Reservation != nil {
-			st.decision.PrefillDone(st.srv.cfg.Now())
-			st.srv.loadFell()
-		}
-		if st.announced != nil {
-			st.announced.PrefillDone()
-		}
+		st.firstOutput(m.GetEndOfStream())
 	}
 	st.countOutput(m.GetBody())
 	if st.reply == fullDuplex {
 		return st.echo(st.renamed.next(m.GetBody()), m.GetEndOfStream(), responseSide)
 	}
 	return st.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{Response: st.replyBody(m)}}})
+}
+
+// firstOutput takes the prompt off its worker. How long that took is the time of the
+// prompt only where the output comes as it is produced: an error says nothing of it, and
+// a whole response, or one of which the gateway kept all to the end, took longer.
+func (st *stream) firstOutput(last bool) {
+	if st.decision.Reservation != nil {
+		now := st.srv.cfg.Now()
+		switch {
+		case st.streamed && !last:
+			st.decision.PrefillDone(now)
+		case st.good:
+			st.decision.Prefilled(now)
+		default: // nobody computed it
+			st.decision.Reservation.PrefillEnded()
+		}
+		st.srv.loadFell()
+	}
+	if st.announced != nil {
+		st.announced.PrefillDone()
+	}
 }
 
 // refuse ends the request with an error.
@@ -292,6 +311,7 @@ func (st *stream) refuse(err error) error {
 func (st *stream) release() {
 	st.unbook()
 	st.leave()
+	st.body.lent = st.body.lent || st.head.lent // should a decision have panicked
 	st.body.free()
 }
 

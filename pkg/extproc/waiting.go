@@ -33,7 +33,7 @@ func (q *Queueing) Validate() error {
 var (
 	errShed      = fmt.Errorf("%w, and the request's objective has a priority below 0", pick.ErrBusy)
 	errQueueFull = fmt.Errorf("%w, and no more requests may wait", pick.ErrBusy)
-	errDisplaced = fmt.Errorf("%w, and a request of a higher priority took the place of this one in the queue", pick.ErrBusy)
+	errDisplaced = fmt.Errorf("%w, and a request of a higher priority, or of a fairness id with fewer requests, took the place of this one in the queue", pick.ErrBusy)
 	errExpired   = fmt.Errorf("%w, and stayed so for as long as a request may wait", pick.ErrBusy)
 	errAborted   = errors.New("the search for a worker failed")
 )
@@ -146,13 +146,13 @@ func (r *room) enter(w *waiter) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	displaced, ok := r.queue.Push(&w.item)
+	for _, it := range displaced {
+		r.settle(it, errDisplaced)
+	}
 	if !ok {
 		return errQueueFull
 	}
 	r.n.Add(1)
-	if displaced != nil {
-		r.settle(displaced, errDisplaced)
-	}
 	return nil
 }
 
@@ -192,6 +192,9 @@ func (r *room) round(self *waiter) {
 		if trial != nil { // attempt panicked: nobody else would ever end the trial
 			r.queue.Drop(trial)
 			r.settle(trial, errAborted)
+			if r.queue.Remove(&self.item) { // it goes down with it: nobody waits there any more
+				r.settle(&self.item, errAborted)
+			}
 		}
 	}()
 	for self.pending() {

@@ -18,6 +18,7 @@ import (
 	"github.com/warmpath/warmpath/pkg/admission"
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
+	"github.com/warmpath/warmpath/pkg/index"
 	"github.com/warmpath/warmpath/pkg/load"
 	"github.com/warmpath/warmpath/pkg/pick"
 )
@@ -375,7 +376,7 @@ func TestQueueOutlivesRouting(t *testing.T) {
 	second := l.ask(t)
 	l.inLine(t, 1)
 	next := l.server.routing.Load().Routing
-	next.IgnoreSalt = true
+	next.Fallback = 1
 	if err := l.server.Use(next); err != nil {
 		t.Fatal(err)
 	}
@@ -394,6 +395,122 @@ func TestQueueOutlivesRouting(t *testing.T) {
 	next.Queueing.MaxRequests = -1
 	if err := l.server.Use(next); err == nil || !strings.Contains(err.Error(), "-1 requests") {
 		t.Errorf("taken into use: %v", err)
+	}
+}
+
+// TestBodiesOfTheQueue: the queue knows how large the bodies are that wait in it.
+func TestBodiesOfTheQueue(t *testing.T) {
+	l := startRig(t, aggregates(1), withQueue(10))
+	onePrompt(l.rig)
+	first := l.ask(t)
+	first.wantRouted()
+	room := l.room()
+	held := func() int {
+		room.mu.Lock()
+		defer room.mu.Unlock()
+		return room.queue.Bytes()
+	}
+	want := 0
+	for i := range 3 {
+		e := l.open(t)
+		body := tokenBody(count(1, 50*(i+1)), "")
+		want += len(body)
+		e.send(duplexModes.first(headersMsg("POST", completions, false)))
+		e.send(bodyMsg(body[:20], false))
+		e.send(bodyMsg(body[20:], true))
+		l.inLine(t, i+1)
+		if got := held(); got != want {
+			t.Errorf("%d requests of %d bytes wait, want %d", i+1, got, want)
+		}
+		defer e.cancel()
+	}
+	first.answer()
+	eventually(t, "one is served", func() bool { return held() < want })
+}
+
+// TestPolicyLiftsBound: those who wait, and those who come behind them, have the good of
+// a policy without the bound at once; those whose prompts it would read in another way
+// stay with their own.
+func TestPolicyLiftsBound(t *testing.T) {
+	for _, eagle := range []bool{false, true} {
+		l := startRig(t, aggregates(1), withQueue(10))
+		line := l.room()
+		if !eagle {
+			line.again = time.Hour // it is told
+		}
+		onePrompt(l.rig)
+		first := l.ask(t)
+		first.wantRouted()
+		second := l.ask(t)
+		l.inLine(t, 1)
+		unused := make(chan struct{})
+		l.server.routing.Load().Unused = func() { close(unused) }
+		other := pick.New(l.index, index.NewSpeculation(time.Hour), l.load, blockSize)
+		if err := other.SetFleet(l.picker.Fleet()); err != nil {
+			t.Fatal(err)
+		}
+		next := l.server.routing.Load().Routing
+		next.Picker, next.Unused, next.Layout.Eagle = other, nil, eagle
+		if err := l.server.Use(next); err != nil {
+			t.Fatal(err)
+		}
+		if eagle {
+			third := l.ask(t)
+			third.wantRouted()
+			if n := line.n.Load(); n != 1 {
+				t.Errorf("%d wait in the old queue, want 1", n)
+			}
+			third.answer()
+			first.answer()
+			second.wantRouted()
+		} else {
+			second.wantRouted()
+			l.ask(t).wantRouted()
+		}
+		receiveEnd(t, unused, "the first routing is not needed any more")
+	}
+}
+
+// TestPolicyChangesAllTheTime: requests wait, are served and leave while routings come
+// and go; each routing is let go of.
+func TestPolicyChangesAllTheTime(t *testing.T) {
+	l := startRig(t, aggregates(2), withQueue(100))
+	onePrompt(l.rig)
+	var left atomic.Int64 // routings in use
+	use := func() {
+		next := l.server.routing.Load().Routing
+		next.Fallback = 1 - next.Fallback
+		next.Unused = func() { left.Add(-1) }
+		left.Add(1)
+		if err := l.server.Use(next); err != nil {
+			t.Error(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 10 {
+				e := l.ask(t)
+				e.wantRouted()
+				use()
+				e.answer()
+				e.cancel()
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, "all streams have ended", func() bool { return l.metric(t, "warmpath_streams") == 0 })
+	if n := left.Load(); n != 1 {
+		t.Errorf("%d routings are in use, want the last one", n)
+	}
+}
+
+func receiveEnd(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(deadline):
+		t.Fatalf("waited in vain: %s", what)
 	}
 }
 
@@ -605,6 +722,55 @@ func TestAttemptPanics(t *testing.T) {
 		t.Errorf("outcomes %q", got)
 	}
 	eventually(t, "nobody waits", func() bool { return r.n.Load() == 0 && len(r.baton) == 0 })
+}
+
+// TestPanicLeavesNoGhost: whoever looked for room when another one's attempt panicked is
+// out of line, too: a worker that it got would be booked for ever.
+func TestPanicLeavesNoGhost(t *testing.T) {
+	r := blindRoom()
+	var free atomic.Bool
+	var ghost atomic.Int64
+	run := func(priority int, attempt func(*admission.Item) error) chan string {
+		out := make(chan string, 1)
+		go func() {
+			defer func() {
+				if v := recover(); v != nil {
+					out <- fmt.Sprint(v)
+				}
+			}()
+			w := &waiter{attempt: attempt, item: admission.Item{Priority: priority, Deadline: time.Now().Add(deadline)}}
+			out <- fmt.Sprint(r.wait(t.Context(), w))
+		}()
+		return out
+	}
+	looker := run(0, func(*admission.Item) error {
+		if free.Load() {
+			ghost.Add(1)
+		}
+		return pick.ErrBusy
+	})
+	eventually(t, "it waits", func() bool { return r.n.Load() == 1 && len(r.baton) == 1 })
+	defect := run(1, func(*admission.Item) error {
+		if free.Load() {
+			panic("defect")
+		}
+		return pick.ErrBusy
+	})
+	eventually(t, "both wait", func() bool { return r.n.Load() == 2 })
+	free.Store(true)
+	r.fell()
+	if got := <-looker; got != "defect" {
+		t.Fatalf("who looks: %s", got)
+	}
+	if got := <-defect; got != errAborted.Error() {
+		t.Errorf("whose attempt panics: %s", got)
+	}
+	if got := <-run(0, func(*admission.Item) error { return nil }); got != "<nil>" {
+		t.Errorf("the next one: %s", got)
+	}
+	if ghost.Load() > 0 || r.n.Load() != 0 || r.queue.Len() != 0 {
+		t.Errorf("%d attempts for who is gone; %d wait, %d in line", ghost.Load(), r.n.Load(), r.queue.Len())
+	}
 }
 
 func TestKinds(t *testing.T) {

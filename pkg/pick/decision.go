@@ -6,6 +6,15 @@ import (
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
+// Prefilled notes that the prompt has been computed, some time before: nothing is
+// learned from when that is.
+func (d *Decision) Prefilled(now time.Time) {
+	if d.Reservation != nil {
+		d.Reservation.PrefillEnded()
+	}
+	d.guess.Computed(now)
+}
+
 // PrefillDone says that the first output was seen: the prompt is computed, and its
 // worker about to tell what it holds of it. Of this and the methods below only the
 // first call has an effect on what is expected of the worker. They must not be called

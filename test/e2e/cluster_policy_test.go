@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
@@ -197,12 +198,13 @@ func TestClusterPolicyTurnsAffinityOff(t *testing.T) {
 	// Nothing was heard meanwhile, and workers do not tell again: what is stored from
 	// now on counts.
 	n := 1000
-	eventually(t, "the picker knows a prompt that is new", func() bool {
+	eventually(t, "new prompts make it aware again", func() bool {
 		n++
 		d.complete(tokens(n, 20*blockSize))
-		return d.metric("warmpath_index_entries") > 0
+		p := d.livePolicy()
+		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPrefixAware)
+		return c != nil && c.Reason == "PrefixAware" && c.ObservedGeneration == p.Generation
 	})
-	d.awaitCondition(v1alpha1.ConditionPrefixAware, metav1.ConditionTrue, "PrefixAware")
 	load.stop(t)
 	d.sticks(tokens(2, 20*blockSize), agg)
 }
