@@ -14,7 +14,9 @@ type QueueSpec struct {
 
 	// MaxRequests is how many requests may wait, in each replica of the picker. When
 	// that many do, a request takes the place of the newest one of the lowest
-	// priority, if its own is higher, and is refused with 429 if not.
+	// priority, if its own is higher, or that of a fairness id that has more waiting
+	// than its own; else it is refused with 429. So it is when their bodies take more
+	// than 256 MiB.
 	// +default=1000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
