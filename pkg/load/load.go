@@ -30,17 +30,19 @@ type Figures struct {
 // Worker is the load of one worker. Figures, Ahead, Version, Row and Adapter may be read
 // at any time, all else belongs to the table.
 type Worker struct {
+	// What every decision reads comes first, in one line of the processor's cache.
 	prefill  atomic.Int64
 	blocks   atomic.Int64
 	requests atomic.Int64
+	kvBlocks atomic.Int64
 	speed    atomic.Uint64 // bits of SecondsPerToken
-	prompts  atomic.Int64  // that are not known to be computed
 	since    atomic.Int64  // when the prompt under way was begun at the earliest, in Unix nanoseconds
 	coming   atomic.Uint64 // bits of what is left of news
-	kvUse    atomic.Uint64 // bits of KVUse
-	kvBlocks atomic.Int64
-	waiting  atomic.Int64
+	prompts  atomic.Int32  // that are not known to be computed
 	version  atomic.Uint32
+
+	kvUse    atomic.Uint64 // bits of KVUse
+	waiting  atomic.Int64
 	adapters atomic.Pointer[adapters]
 
 	key    fleet.Key
@@ -64,6 +66,17 @@ type own struct {
 // Row is the worker's place in the answers of [Table.Active]. It is taken by another
 // worker once this one is forgotten.
 func (w *Worker) Row() int { return int(w.row) }
+
+// Work returns the figures of what is placed on the worker, and how many KV blocks it
+// has: those that every decision needs. The others are 0.
+func (w *Worker) Work() Figures {
+	return Figures{
+		PrefillTokens: int(w.prefill.Load()),
+		DecodeBlocks:  int(w.blocks.Load()),
+		Requests:      int(w.requests.Load()),
+		KVBlocks:      int(w.kvBlocks.Load()),
+	}
+}
 
 // Figures returns the figures as of now. They are read one by one: a booking that
 // is made meanwhile may be in some of them only.

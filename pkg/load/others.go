@@ -237,7 +237,9 @@ func (w *Worker) putPrefill() (grew bool) {
 	if !w.forgotten {
 		w.rho.change(w.prefill.Load(), n)
 	}
-	put(&w.prompts, w.own.prompts+int64(w.others.prompts)+x.prompts())
+	if n := int32(min(math.MaxInt32, max(0, w.own.prompts+int64(w.others.prompts)+x.prompts()))); n != w.prompts.Load() {
+		w.prompts.Store(n)
+	}
 	return put(&w.prefill, n)
 }
 

@@ -57,12 +57,16 @@ func (s *Scratch) compare(l *leasts, random func(int) int) {
 	if p.Model == Dynamo && p.knobs.OverlapScoreCreditDecay > 0 {
 		p.lowest = s.lowestPrefill()
 	}
+	bounded := !s.req.PromptLess && p.bounded()
 	for i := range s.Candidates {
 		t := &s.Candidates[i]
 		m := &s.pool.members[t.Worker]
 		t.version = m.load.Version() // before the figures, so that it is no newer
-		f := m.load.Figures()
-		if t.out = !s.req.PromptLess && p.over(t.Side, &f, m); t.out {
+		f := m.load.Work()
+		if p.MaxBlocksShare > 0 { // then by its own word, too
+			f = m.load.Figures()
+		}
+		if t.out = bounded && p.over(t.Side, &f, m); t.out {
 			if t.Side == fleet.Prefill {
 				l.wait = true
 			} else {
@@ -87,6 +91,11 @@ func (s *Scratch) lowestPrefill() float64 {
 		}
 	}
 	return low
+}
+
+// bounded says whether there is a bound at all.
+func (p *pricing) bounded() bool {
+	return p.MaxPrefillTokens > 0 || p.MaxDecodeBlocks > 0 || p.MaxPrefillShare > 0 || p.MaxBlocksShare > 0
 }
 
 // over says whether a bound leaves a worker out.

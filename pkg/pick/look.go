@@ -88,7 +88,13 @@ func (s *Scratch) price(p *Picker, req *Request) {
 
 // add adds a candidate.
 func (s *Scratch) add(i int, m *member, side fleet.Role, depth *index.Depth, shared int) {
-	t := Terms{Worker: i, Side: side}
+	n := len(s.Candidates)
+	if n == cap(s.Candidates) {
+		s.Candidates = slices.Grow(s.Candidates, max(len(s.pool.members), 1))
+	}
+	s.Candidates = s.Candidates[:n+1]
+	t := &s.Candidates[n]
+	*t = Terms{Worker: i, Side: side}
 	t.saved, t.device = s.pricing.saves(depth, shared)
 	if row := m.load.Row(); s.usesActive() && row < len(s.active) {
 		t.active = s.active[row]
@@ -99,7 +105,6 @@ func (s *Scratch) add(i int, m *member, side fleet.Role, depth *index.Depth, sha
 	if s.req.Adapter != "" {
 		t.penalty += s.lacks(m)
 	}
-	s.Candidates = append(s.Candidates, t)
 }
 
 // numSides is the number of roles, and the side of a worker that a request has no
