@@ -57,6 +57,7 @@ type pricing struct {
 	rho              float64
 	now              int64   // Unix nanoseconds
 	serial, perToken float64 // seconds that a transfer takes, as learned: at its end, and for each token of the prompt
+	pace             float64 // seconds that a prompt token takes in the pool, for transfers
 	lowest           float64 // prefill tokens that wait on the least loaded candidate; only for the decay
 }
 

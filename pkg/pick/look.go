@@ -71,10 +71,14 @@ func (s *Scratch) price(p *Picker, req *Request) {
 	blocks := (req.Tokens + p.blockSize - 1) / p.blockSize
 	s.pricing = pricing{
 		Options: &o.Options, knobs: &o.Dynamo, temperature: o.Dynamo.Temperature,
-		blockSize: float64(p.blockSize), tokens: float64(req.Tokens), blocks: float64(blocks), rho: p.load.Rho(),
+		blockSize: float64(p.blockSize), tokens: float64(req.Tokens), blocks: float64(blocks), rho: p.load.Rho(), pace: guessedSecondsPerToken,
 	}
-	if o.Split.Condition == IfFaster {
+	mixed := s.pool.Count(fleet.Aggregated) > 0 && s.pool.Count(fleet.Prefill) > 0
+	if o.Split.Condition == IfFaster || mixed && o.Model == Congestion {
 		s.pricing.learn(p.load)
+	}
+	if t := &o.Transfer; mixed || t.BytesPerToken > 0 || t.BytesPerPrompt > 0 {
+		s.pricing.pace = s.pool.meanPace()
 	}
 	if len(o.classes) > 0 && req.Class != "" {
 		if k, ok := o.classes[req.Class]; ok {

@@ -156,10 +156,14 @@ func (s *Scratch) transfer(prefill int, way fleet.Distance) float64 {
 		cost = tieBreak * float64(way)
 	}
 	if p.Transfer.BytesPerToken == 0 && p.Transfer.BytesPerPrompt == 0 {
-		return cost
+		if p.Model == Dynamo { // which knows of no transfers
+			return cost
+		}
+		// What was learned is the same for all pairs: it counts against aggregated workers.
+		return cost + (p.serial+p.perToken*p.tokens)/p.pace
 	}
 	f := s.member(prefill).load.Figures()
-	tokens := p.Transfer.seconds(p, p.compute(&s.Candidates[prefill], float64(f.PrefillTokens)), way) / p.secondsPerToken(f.SecondsPerToken)
+	tokens := p.Transfer.seconds(p, p.compute(&s.Candidates[prefill], float64(f.PrefillTokens)), way) / p.pace
 	if p.Model == Congestion {
 		return cost + tokens
 	}
@@ -177,9 +181,24 @@ func (t *TransferOptions) seconds(p *pricing, compute float64, way fleet.Distanc
 	if speed := t.BytesPerSecond[way]; speed > 0 && (t.BytesPerToken > 0 || t.BytesPerPrompt > 0) {
 		// What is learned has both in it, over all distances.
 		serial = t.SerialSeconds + t.BytesPerPrompt/speed
-		stream = max(0, t.BytesPerToken*p.tokens/speed-compute*p.secondsPerToken(0))
+		stream = max(0, t.BytesPerToken*p.tokens/speed-compute*p.pace)
 	}
 	return serial + stream
+}
+
+// meanPace is what a prompt token takes on the workers of the pool, in seconds: one
+// figure for all, or a transfer would cost less on a slow worker.
+func (p *pool) meanPace() float64 {
+	sum, n := 0.0, 0
+	for i := range p.members {
+		if s := p.members[i].load.Figures().SecondsPerToken; s > 0 {
+			sum, n = sum+s, n+1
+		}
+	}
+	if n == 0 {
+		return guessedSecondsPerToken
+	}
+	return sum / float64(n)
 }
 
 // learn takes what the first outputs of earlier pairs taught about transfers, once

@@ -2,7 +2,9 @@ package pick_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/index"
@@ -210,5 +212,31 @@ func TestAloneGoesToTheHolder(t *testing.T) {
 	r.hold(t, 2, contents, index.Depth{Device: 8})
 	if d := r.mustPick(t, pick.Request{Tokens: 160, Chains: chains}); d.Mode != pick.NoPrefillReady || d.Decode.ID != 2 {
 		t.Errorf("%v on %d, want no_prefill_ready on 2", d.Mode, d.Decode.ID)
+	}
+}
+
+// In a pool of both kinds a pair is charged with what transfers were seen to take.
+func TestLearnedTransfersCount(t *testing.T) {
+	r := newRig(t, 0, worker(1, fleet.Prefill), worker(2, fleet.Decode), worker(3, fleet.Aggregated))
+	r.picker.SetOptions(pick.DefaultOptions())
+	aggregated := r.busy(3, 100_000, 0) // so that pairs are taken while it is learned
+	now := start
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 200 { // 0.1 ms a token, and 0.5 s for the transfer
+		tokens := 500 + random.IntN(4000)
+		d, err := r.picker.Pick(&pick.Request{Tokens: tokens}, now, r.random, &r.scratch)
+		if err != nil || d.Mode != pick.Disaggregated {
+			t.Fatalf("%v, %v", d.Mode, err)
+		}
+		now = now.Add(time.Duration(tokens)*100*time.Microsecond + 500*time.Millisecond)
+		d.PrefillDone(now)
+		d.Release(now)
+	}
+	aggregated.Release()
+	r.busy(3, 1500, 0) // 0.15 s of work: less than a transfer
+	d, err := r.picker.Pick(&pick.Request{Tokens: 1000}, now, r.random, &r.scratch)
+	if err != nil || d.Mode != pick.OnAggregated {
+		serial, perToken, n := r.load.TransferEstimate()
+		t.Errorf("%v, %v; a transfer takes %v s and %v s a token, by %d pairs", d.Mode, err, serial, perToken, n)
 	}
 }
