@@ -271,15 +271,15 @@ type TokenizerSpec struct {
 	// Engine asks an engine's HTTP endpoint for the token ids of a prompt.
 	Engine EngineTokenizerSpec `json:"engine,omitzero"`
 
-	// Disabled turns tokenization off: text prompts are then routed by load
-	// alone.
+	// Disabled turns tokenization off: prompts given as text then go where their
+	// text went before.
 	// +default=false
 	Disabled bool `json:"disabled,omitempty"`
 }
 
 // EngineTokenizerSpec asks an engine's HTTP endpoint for the token ids of a
-// prompt. A request whose prompt cannot be tokenized in time is still routed, by
-// load alone.
+// prompt. A request whose prompt cannot be tokenized in time is still routed, by its
+// text.
 type EngineTokenizerSpec struct {
 	// URLs are the base URLs of the engines that are asked, http:// or https://.
 	// Empty means the pool's own decode and aggregated workers.

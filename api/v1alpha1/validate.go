@@ -98,7 +98,7 @@ func (c *EndpointPickerConfig) problems() problems {
 func (c *EndpointPickerConfig) checkBus(p *problems) {
 	fromPolicy := c.Discovery.Kubernetes != nil && c.Discovery.Kubernetes.Pool != nil
 	if e := &c.Spec.EventPlane; e.NATS.URL == "" && !e.Disabled && !fromPolicy && c.Server.EmbeddedNATS == nil {
-		p.add("spec.eventPlane.nats.url", "required, such as nats://127.0.0.1:4222; for routing by load alone set eventPlane.disabled")
+		p.add("spec.eventPlane.nats.url", "required, such as nats://127.0.0.1:4222; to do without events set eventPlane.disabled")
 	}
 }
 

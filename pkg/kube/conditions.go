@@ -398,7 +398,7 @@ func (f *facts) noTokens() string {
 	case f.obs.TokenizerWaits != "":
 		hint = "The tokenizer waits for: " + strings.TrimSuffix(f.obs.TokenizerWaits, ".") + "."
 	}
-	return fmt.Sprintf("The token ids of %d of %d prompts were not known; those are routed by load alone. %s",
+	return fmt.Sprintf("The token ids of %d of %d prompts were not known; those go where their text went before, or by load alone. %s",
 		f.past.Prompts-f.past.Known, f.past.Prompts, hint)
 }
 

@@ -47,6 +47,7 @@ func (s *Scratch) look(p *Picker, req *Request, now time.Time) {
 	s.outside, s.prefillOutside, s.required = 0, false, false
 	s.best, s.bestDecode, s.session = 0, 0, hashOf(req.Session)
 	s.Candidates = s.Candidates[:0]
+	s.active = s.active[:0]
 	if s.usesActive() {
 		s.active = p.load.Active(req.Chains, s.active)
 	}
@@ -100,8 +101,8 @@ func (s *Scratch) add(i int, m *member, side fleet.Role, depth *index.Depth, sha
 	t := &s.Candidates[n]
 	*t = Terms{Worker: i, Side: side}
 	t.saved, t.device = s.pricing.saves(depth, shared)
-	if row := m.load.Row(); s.usesActive() && row < len(s.active) {
-		t.active = s.active[row]
+	if int(m.row) < len(s.active) { // else it is new, or sharing makes no difference
+		t.active = s.active[m.row]
 	}
 	if s.req.Avoid != nil && s.avoids(i) {
 		t.penalty = avoided

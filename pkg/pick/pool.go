@@ -19,6 +19,7 @@ type pool struct {
 type member struct {
 	load *load.Worker
 	slot index.Slot
+	row  int32 // of the load table
 	site int32 // in sites
 	role fleet.Role
 
@@ -76,8 +77,9 @@ func (p *Picker) SetFleet(s *fleet.Snapshot) error {
 			full, slot = err, index.MaxWorkers // holds nothing
 		}
 		says := w.Says.Advertised()
+		entry := p.load.Worker(w.Key)
 		next.members[i] = member{
-			load: p.load.Worker(w.Key), slot: slot, site: next.sites.add(w.Site), role: w.Role,
+			load: entry, slot: slot, row: int32(entry.Row()), site: next.sites.add(w.Site), role: w.Role,
 			kvBlocks: int(says.KVBlocks), stepTokens: int(says.MaxBatchedTokens),
 		}
 	}
