@@ -39,6 +39,8 @@ type message struct {
 	scope   dynamo.Scope
 	at      time.Time // when NATS brought it, or its stream took it in
 
+	event int // which of its events is under way, from 1; of a message that waits the first that does
+
 	publisher, published uint64 // of its envelope
 	tier                 string // unknown one that it names
 }
@@ -140,6 +142,7 @@ func (l *lane) take(ev *kvevent.Event) {
 	if p := l.plane; p.announce != nil {
 		p.announce.places.heard(keyOf(ev), l.now.subject)
 	}
+	l.now.event++
 	l.now.publisher, l.now.published, l.now.tier = e.PublisherID, e.PublishedAt, l.decoder.LastTier()
 	home := l.plane.laneOf(ev.WorkerID)
 	home.mu.Lock()

@@ -448,7 +448,7 @@ func (p *Plane) catchUpOne(l *lane, d *dynamo.Decoder, key fleet.Key, c *cursor,
 	a.waiting, a.bytes = a.waiting[1:], a.bytes-len(m.data)
 	p.mu.Unlock()
 
-	if p.retake(d, key, c, a, m) {
+	if p.retake(d, key, c, a, &m) {
 		return false, 0, nil
 	}
 	p.mu.Lock()
@@ -458,32 +458,43 @@ func (p *Plane) catchUpOne(l *lane, d *dynamo.Decoder, key fleet.Key, c *cursor,
 }
 
 // retake takes in the events of a worker in a message that waited, and reports
-// whether it could: not when events before them are missing. Its caller holds the
-// lock of the worker's lane.
-func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m message) bool {
+// whether it could: not when events before them are missing. Then the message waits
+// from that event on. Its caller holds the lock of the worker's lane.
+func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m *message) bool {
 	a.short, c.replaying = false, true
 	defer func() { c.replaying = false }()
-	// A message that waits was read before: its errors are counted.
-	_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
-		if keyOf(ev) != key || a.short {
-			return
-		}
-		e := d.Envelope()
-		m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
+	again(d, key, m, func(ev *kvevent.Event) bool {
 		p.mu.Lock()
 		use := false
-		if p.voided(key, c, ev, &m) {
+		if p.voided(key, c, ev, m) {
 			c.stats.Stale++
 		} else {
-			use = p.decide(c, ev, &m, true)
+			use = p.decide(c, ev, m, true)
 		}
 		if !a.short {
 			a.events--
 		}
 		p.mu.Unlock()
 		p.use(ev, use)
+		return !a.short
 	})
 	return !a.short
+}
+
+// again reads a message that waited, and calls take with each event of a worker that
+// did, until that returns false. Those before them were taken in as they came.
+func again(d *dynamo.Decoder, key fleet.Key, m *message, take func(*kvevent.Event) bool) {
+	first, event, more := m.event, 0, true
+	// A message that waits was read before: its errors are counted.
+	_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
+		event++
+		if !more || event < first || keyOf(ev) != key {
+			return
+		}
+		e := d.Envelope()
+		m.event, m.publisher, m.published, m.tier = event, e.PublisherID, e.PublishedAt, d.LastTier()
+		more = take(ev)
+	})
 }
 
 // voided says whether an event in a message that waited was not waited with: one
@@ -528,18 +539,14 @@ func (p *Plane) fail(key fleet.Key, c *cursor, a *asking, err error) {
 func (p *Plane) applyWaiting(key fleet.Key, c *cursor, waiting []message) {
 	d := &dynamo.Decoder{}
 	for _, m := range waiting {
-		_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
-			if keyOf(ev) != key {
-				return
-			}
-			e := d.Envelope()
-			m.publisher, m.published, m.tier = e.PublisherID, e.PublishedAt, d.LastTier()
+		again(d, key, &m, func(ev *kvevent.Event) bool {
 			p.mu.Lock()
 			voided := p.voided(key, c, ev, &m)
 			p.mu.Unlock()
 			if !voided {
 				p.apply(ev, &m)
 			}
+			return true
 		})
 	}
 }

@@ -453,3 +453,39 @@ func TestRestartWhileFirstAsked(t *testing.T) {
 	r.settled(f)
 	r.wantTruth(f)
 }
+
+// TestAskedMidMessage: a worker may come to be asked between two events of a message.
+// Each of them counts once all the same, and those of no other worker with it.
+func TestAskedMidMessage(t *testing.T) {
+	for _, failures := range []int{0, 100} { // with an answer and without
+		f := newSimFleet(1, 1)
+		k := fleet.Key{ID: 1}
+		f.workers[k].failures = failures
+		r := newRig(t, "", "dynamo")
+		r.plane.cfg.Recover, r.plane.askBackoff = f, time.Millisecond
+		r.plane.open()
+		calls := 0
+		r.onKnown = func() { // once for each event, with the lock
+			if calls++; calls == 3 {
+				r.plane.suspectAll(false)
+			}
+		}
+		var events []kvevent.Event
+		for id := uint64(1); id <= 4; id++ {
+			events = append(events, stored(k, id, id))
+		}
+		r.give(endpointSubject, encode(t, dynamo.Gen15, events...))
+		if w := r.plane.Workers()[k]; w.State != Resyncing || w.Events != 2 {
+			t.Fatalf("two events are in and the worker is asked, not: %+v", w)
+		}
+		r.onKnown = nil
+		key, ok := r.plane.takeDue()
+		if !ok {
+			t.Fatal("nobody is due")
+		}
+		f.workers[k].ring, f.workers[k].id = events, 2
+		r.plane.resyncWorker(t.Context(), key)
+		r.wantWorker(k, WorkerStats{LastID: 4, Events: 4})
+		r.wantHeld(k, 4)
+	}
+}
