@@ -85,16 +85,15 @@ func (w *loadWords) take(l *dynamo.Load) {
 	}
 }
 
-// check says which of some requests have not been placed, or, at the end, have been
-// and not freed.
-func (w *loadWords) check(ids map[string]bool, end bool) error {
+// ended says which of some requests have not been placed, or have been and not freed.
+func (w *loadWords) ended(ids map[string]bool) error {
 	placed := map[string]bool{}
 	for p := range w.placed {
 		if !ids[p.request] {
 			continue
 		}
 		placed[p.request] = true
-		if end && !w.freed[p] {
+		if !w.freed[p] {
 			return fmt.Errorf("no router has freed request %s on %s", p.request, p.worker)
 		}
 	}
@@ -160,6 +159,27 @@ func (r *loadRig) wait(t *testing.T, check func(*loadWords) error) *loadWords {
 	return w
 }
 
+// lasting says which of some requests do not last yet. In a split pool they do once
+// they are on a decode worker, and no longer on the prefill worker.
+func (r *loadRig) lasting(w *loadWords, ids map[string]bool) error {
+	on := map[string]int{}
+	for p := range w.placed {
+		if !ids[p.request] || w.freed[p] {
+			continue
+		}
+		if slices.Contains(r.stack.Workers(fleet.Prefill), p.worker.ID) {
+			return fmt.Errorf("request %s is on prefill worker %s", p.request, p.worker)
+		}
+		on[p.request]++
+	}
+	for id := range ids {
+		if on[id] != 1 {
+			return fmt.Errorf("request %s is on %d workers, want 1", id, on[id])
+		}
+	}
+	return nil
+}
+
 // hold sends n requests that take long, waits until the picker counts each of them
 // where its router says that it is, gives them up, and waits until none is left.
 func (r *loadRig) hold(t *testing.T, n int) {
@@ -179,9 +199,8 @@ func (r *loadRig) hold(t *testing.T, n int) {
 			return nil
 		})
 	}
-	// In a split pool the prefill worker is done with a request before it lasts.
+	w := r.wait(t, func(w *loadWords) error { return r.lasting(w, ids) })
 	r.picker.waitSum(t, float64(n), "warmpath_foreign_requests")
-	w := r.wait(t, func(w *loadWords) error { return w.check(ids, false) })
 	for _, key := range r.keys() {
 		r.picker.waitSum(t, float64(w.count(key)), "warmpath_foreign_requests", labelsOf(key)...)
 	}
@@ -196,7 +215,7 @@ func (r *loadRig) hold(t *testing.T, n int) {
 // none.
 func (r *loadRig) settle(t *testing.T, ids map[string]bool) {
 	t.Helper()
-	r.wait(t, func(w *loadWords) error { return w.check(ids, true) })
+	r.wait(t, func(w *loadWords) error { return w.ended(ids) })
 	r.picker.waitSum(t, 0, "warmpath_foreign_requests")
 	r.picker.waitSum(t, 0, "warmpath_foreign_prefill_tokens")
 }
