@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,7 +31,7 @@ import (
 )
 
 // deadline is how long a test waits for something that must happen.
-const deadline = 30 * time.Second
+const deadline = time.Minute
 
 // Workers of the tests. Ids are given, so that events can name them.
 const (
@@ -272,17 +271,6 @@ func startServer(t *testing.T, options *server.Options) *server.Server {
 func stopNATS(s *server.Server) {
 	s.Shutdown()
 	s.WaitForShutdown()
-}
-
-// freePort returns a port on which nobody listens now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // waitSubscribed waits until NATS knows what the picker listens to.
