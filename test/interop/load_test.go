@@ -250,7 +250,11 @@ func (r *loadRig) finish(t *testing.T, n int) {
 func (r *loadRig) checkEngines(t *testing.T) *loadWords {
 	t.Helper()
 	keys := r.keys()
+	wantTold := releases[r.stack.cfg.Version].workersTellPrefill
 	w := r.wait(t, func(w *loadWords) error {
+		if wantTold && w.byWorkers == 0 {
+			return errors.New("no worker has told the end of a prefill")
+		}
 		if len(w.passes) < len(keys) || len(w.used) == 0 {
 			return fmt.Errorf("%d ranks tell of their steps and %d of their blocks, want %d and some", len(w.passes), len(w.used), len(keys))
 		}
