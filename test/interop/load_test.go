@@ -125,8 +125,9 @@ type loadRig struct {
 func startLoads(t *testing.T, cfg StackConfig) *loadRig {
 	t.Helper()
 	cfg.NATSURL, cfg.BlockSize, cfg.Blocks, cfg.Router = StartNATS(t), blockSize, 1024, "kv"
-	// At a real engine's pace, so that a long answer lasts until it is given up.
-	cfg.Speedup = 1
+	// At a quarter of a real engine's pace a long answer lasts two minutes: until it is
+	// given up, also where all that is waited for before takes long.
+	cfg.Speedup = 0.25
 	r := &loadRig{stack: StartStack(t, cfg)}
 	r.picker = StartPicker(t, r.stack, PickerConfig{Binary: pickerBinary(t)})
 	// From here on the picker hears whatever is recorded.
