@@ -180,6 +180,11 @@ func (r *running) get(t *testing.T, path string) (status int, text string) {
 func (r *running) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	_, text := r.get(t, "/metrics")
+	return metricIn(t, text, series)
+}
+
+func metricIn(t *testing.T, text, series string) float64 {
+	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(text)
 	if m == nil {
 		return -1
@@ -189,6 +194,18 @@ func (r *running) metric(t *testing.T, series string) float64 {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// shows says whether all series have these values at once.
+func (r *running) shows(t *testing.T, want map[string]float64) bool {
+	t.Helper()
+	_, text := r.get(t, "/metrics")
+	for series, value := range want {
+		if got := metricIn(t, text, series); got != value {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *running) waitMetric(t *testing.T, series string, want float64) {
