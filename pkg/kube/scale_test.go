@@ -153,6 +153,7 @@ func child() int {
 	debug.FreeOSMemory()
 	before := resident("VmRSS")
 	all := make(chan struct{})
+	found := sync.OnceFunc(func() { close(all) })
 	var file v1alpha1.RoutingPolicySpec
 	file.Default()
 	w, err := New(Config{
@@ -163,7 +164,7 @@ func child() int {
 		File: &file,
 		Publish: func(s *fleet.Snapshot) {
 			if len(s.Workers) == manyPods {
-				close(all)
+				found()
 			}
 		},
 		Restarted: func(fleet.Key) {},

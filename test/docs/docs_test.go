@@ -312,7 +312,7 @@ func (d demo) explained(t *testing.T) string {
 // the documents name, both ways.
 func testMetrics(t *testing.T, d demo) {
 	served := ""
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(served, "warmpath_engine_waiting_requests{"); {
+	for end := time.Now().Add(time.Minute); !strings.Contains(served, "warmpath_engine_waiting_requests{"); {
 		// What engines say of themselves is there once they have been asked.
 		if _, served = d.do(t, http.MethodGet, d.metrics+"/metrics", nil, ""); time.Now().After(end) {
 			t.Fatal("the metrics of the workers' engines are never read")

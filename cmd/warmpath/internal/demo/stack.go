@@ -189,7 +189,7 @@ spec:
 		return err
 	}
 	s.run("picker", func() error { return s.picker.Run(s.running) })
-	return until(s.running, 10*time.Second, "the picker sees its workers and NATS", func() bool { return s.picker.Ready() == nil })
+	return until(s.running, time.Minute, "the picker sees its workers and NATS", func() bool { return s.picker.Ready() == nil })
 }
 
 // splitAt replaces the aggregated workers by prefill and decode workers while
