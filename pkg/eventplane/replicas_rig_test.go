@@ -129,6 +129,55 @@ func startReplica(t testing.TB, address string, change ...func(*Plane)) *replica
 	return r
 }
 
+// silence notes how long others had said nothing whenever a replica looked for silent
+// ones.
+type silence struct {
+	*load.Engines
+
+	mu      sync.Mutex
+	heard   time.Time     // the last sign of life
+	longest time.Duration // with which nobody was missed yet
+	missed  time.Duration // with which somebody was; 0: nobody
+}
+
+func (s *silence) hear(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = now
+}
+
+func (s *silence) RouterAlive(router, at uint64, now time.Time) bool {
+	s.hear(now)
+	return s.Engines.RouterAlive(router, at, now)
+}
+
+func (s *silence) RouterState(state load.RouterState, now time.Time) bool {
+	s.hear(now)
+	return s.Engines.RouterState(state, now)
+}
+
+func (s *silence) Route(k fleet.Key, r load.Routed, now time.Time) {
+	s.hear(now)
+	s.Engines.Route(k, r, now)
+}
+
+func (s *silence) RoutersSilent(now, listening time.Time) (n int, one uint64) {
+	n, one = s.Engines.RoutersSilent(now, listening)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if listening.Before(s.heard) {
+		listening = s.heard
+	}
+	switch silent := now.Sub(listening); {
+	case s.heard.IsZero() || s.missed > 0:
+	case n > 0:
+		s.missed = silent
+	default:
+		s.longest = max(s.longest, silent)
+	}
+	return n, one
+}
+
 // often makes states as quick as heartbeats.
 func often(p *Plane) { p.stateEvery = 30 * time.Millisecond }
 
