@@ -142,6 +142,8 @@ func wantEnvelopes(t *testing.T, r *rig, said []told) {
 		{ID: 999}: "",
 	}
 	next, publishers := map[string]uint64{}, map[uint64]string{}
+	at := uint64(r.now().UnixMilli())
+	latest := at + r.plane.ReplicaStats().Sent // words are later than every state before them
 	for i, w := range said {
 		if want := subjects[fleet.Key{ID: w.event.WorkerID, Rank: w.event.Rank}]; w.subject != want {
 			t.Errorf("%s on %s, want %s", words(said)[i], w.subject, want)
@@ -152,8 +154,9 @@ func wantEnvelopes(t *testing.T, r *rig, said []told) {
 		}
 		publishers[id] = w.subject
 		want := dynamo.Envelope{
-			PublisherID: id, Sequence: next[w.subject], PublishedAt: uint64(r.now().UnixMilli()), Topic: dynamo.TopicActiveSequences,
+			PublisherID: id, Sequence: next[w.subject], PublishedAt: min(max(w.envelope.PublishedAt, at), latest), Topic: dynamo.TopicActiveSequences,
 		}
+		at = want.PublishedAt
 		if w.envelope != want {
 			t.Errorf("%s: %+v, want %+v", words(said)[i], w.envelope, want)
 		}
