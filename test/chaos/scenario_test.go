@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// promptly runs a scenario: what was lost must be known within a second of the
-// worker's next event. Only that may be tried again, for a machine that stands
-// still now and then.
+// promptly runs a scenario: what was lost must be known within a second after the
+// worker's next event was taken in. Only that may be tried again, for a machine that
+// stands still now and then. Where workers are asked, soon must do: how fast their
+// answers are taken in is the machine's affair.
 func promptly(t *testing.T, scenario func(*testing.T) time.Duration) {
 	t.Helper()
 	const limit, attempts = time.Second, 3
@@ -18,12 +19,12 @@ func promptly(t *testing.T, scenario func(*testing.T) time.Duration) {
 		if t.Failed() {
 			return
 		}
-		t.Logf("what was lost was known at most %s after the next event", late)
+		t.Logf("what was lost was known at most %s after the next event was taken in", late)
 		if late <= limit {
 			return
 		}
 	}
-	t.Errorf("what was lost was not known for %s after the next event", late)
+	t.Errorf("what was lost was not known for %s after the next event was taken in", late)
 }
 
 // overTransports runs a scenario with a plane that hears NATS itself, and with one

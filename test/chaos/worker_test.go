@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,7 +75,7 @@ type rank struct {
 	books     books
 }
 
-// message is a message that was published. delivered and at are the witness's.
+// message is a message that was published. delivered is the witness's.
 type message struct {
 	serial  uint64
 	rank    *rank
@@ -83,7 +84,6 @@ type message struct {
 	events  []saying
 
 	delivered bool
-	at        time.Time
 }
 
 // saying is what counts of an event: whether, and for how many, it says that
@@ -183,8 +183,9 @@ func (w *worker) publish(r *rank, events []kvevent.Event) *message {
 	w.witness.expect(body, m)
 	w.ledger = append(w.ledger, m)
 	w.sent++
+	broken := (*net.OpError)(nil)
 	switch err := w.conn.Publish(w.subject, body); {
-	case errors.Is(err, nats.ErrReconnectBufExceeded):
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.As(err, &broken): // it knows, or finds out now
 		w.refused++
 	case err != nil:
 		w.t.Errorf("worker %v: %v", r.key, err)
