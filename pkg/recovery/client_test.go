@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -281,9 +282,10 @@ func TestStrangers(t *testing.T) {
 // TestDialBackBound: silent connections fill their places and no more, and give
 // them back when the client stops.
 func TestDialBackBound(t *testing.T) {
-	client, stop := startClientStop(t, Config{MaxDialBacks: 3})
+	const most, more = 3, 7
+	client, stop := startClientStop(t, Config{MaxDialBacks: most})
 	var silent []net.Conn
-	for range 10 {
+	for range most + more {
 		conn := dial(t, client.listener.Addr().String(), nil)
 		if conn == nil {
 			t.FailNow()
@@ -291,14 +293,25 @@ func TestDialBackBound(t *testing.T) {
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
-	eventually(t, "seven are refused", func() bool { return client.Stats().Refused == 7 })
+	for _, conn := range silent[most:] {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("one too many is not refused: %v", err)
+		}
+	}
+	for _, conn := range silent[:most] { // those that came first
+		must(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond))) // its end would be there at once
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("one that had a place is refused: %v", err)
+		}
+		must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	}
 	stop()
-	for _, conn := range silent {
+	for _, conn := range silent[:most] {
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Error("a silent connection is answered")
 		}
 	}
-	if s := client.Stats(); s.Refused != 10 || s.DialBacks != 0 {
+	if s := client.Stats(); s.Refused != most+more || s.DialBacks != 0 {
 		t.Errorf("stats %+v", s)
 	}
 }
