@@ -192,6 +192,30 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// tardy is a context whose deadline has passed, and that ends when that is waited for.
+type tardy struct {
+	context.Context
+	end func()
+}
+
+func (tardy) Deadline() (time.Time, bool) { return time.Now(), true }
+
+func (c tardy) Done() <-chan struct{} {
+	c.end()
+	return c.Context.Done()
+}
+
+// TestDeadlineSeenEarly: an error of the network that sees a deadline before its
+// context does is that of the context.
+func TestDeadlineSeenEarly(t *testing.T) {
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	if err := causeOr(tardy{ctx, func() { cancel(over) }}, os.ErrDeadlineExceeded); !errors.Is(err, over) {
+		t.Errorf("error %v, want %v", err, over)
+	}
+}
+
 // TestCancel: a caller that leaves makes the worker stop.
 func TestCancel(t *testing.T) {
 	client := startClient(t, Config{})
