@@ -34,8 +34,8 @@ type serverOptions struct {
 	jetStream bool
 	recovers  bool // the plane can ask the workers what they hold
 	streams   bool // the plane reads the events from a stream: with jetStream
-	// pings makes the server give up a connection within some seconds that does
-	// not answer. Otherwise it takes minutes.
+	// pings makes the server give up a connection that does not answer within a
+	// dozen seconds: a machine may stand still for some. Otherwise it takes minutes.
 	pings bool
 }
 
@@ -64,7 +64,7 @@ func (s *server) settings(o serverOptions) string {
 		text += fmt.Sprintf("jetstream { store_dir: %q }\n", filepath.Join(s.dir, "store"))
 	}
 	if o.pings {
-		text += "ping_interval: \"1s\"\nping_max: 2\n"
+		text += "ping_interval: \"4s\"\nping_max: 2\n"
 	}
 	return text
 }
