@@ -32,7 +32,7 @@ type pace struct {
 
 	// But for tests.
 	retry time.Duration // retryPace
-	duty  time.Duration // dutyInverse
+	duty  int           // dutyInverse
 }
 
 // next returns how long to wait after a scrape, when the wait before it was last, 0
@@ -48,7 +48,7 @@ func (p pace) next(last time.Duration, o outcome) time.Duration {
 	case !o.moved:
 		wait = max(p.least, min(2*last, idlePace))
 	}
-	return max(wait, min(slowest, p.duty*o.took))
+	return max(wait, min(slowest, time.Duration(p.duty)*o.took))
 }
 
 // jittered makes a wait longer by up to a fifth, u from 0 to 1, so that endpoints do

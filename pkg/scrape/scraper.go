@@ -53,8 +53,9 @@ type Scraper struct {
 	slots     chan *fetcher // those that are free
 	retries   chan struct{} // likewise, for endpoints that failed
 	interval  atomic.Int64  // the shortest now, in nanoseconds
-	// But for tests retryPace, dutyInverse and timeLimit.
-	retry, duty, limit time.Duration
+	// But for tests retryPace, timeLimit and dutyInverse.
+	retry, limit time.Duration
+	duty         int
 
 	pool    atomic.Pointer[fleet.Snapshot]
 	changed chan struct{} // pool is another one
@@ -80,7 +81,7 @@ func New(cfg Config) *Scraper {
 		retries:   make(chan struct{}, retriesAtOnce),
 		changed:   make(chan struct{}, 1),
 		endpoints: map[netip.AddrPort]*endpoint{},
-		retry:     retryPace, duty: dutyInverse, limit: timeLimit,
+		retry:     retryPace, limit: timeLimit, duty: dutyInverse,
 	}
 	for range atOnce {
 		s.slots <- &fetcher{}
