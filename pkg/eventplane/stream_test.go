@@ -105,6 +105,7 @@ type streamListener struct {
 	places  []uint64
 	lost    uint64
 	block   chan struct{} // deliver waits for it
+	stands  bool          // deliver does
 }
 
 func listen(t testing.TB, s *stream, from uint64) *streamListener {
@@ -136,6 +137,7 @@ func (l *streamListener) start(t testing.TB, s *stream, from uint64) {
 func (l *streamListener) take(m *nats.Msg, seq uint64, _ time.Time) {
 	l.mu.Lock()
 	block := l.block
+	l.stands = block != nil
 	l.mu.Unlock()
 	if block != nil {
 		<-block
@@ -393,6 +395,11 @@ func TestStreamThatGoesAway(t *testing.T) {
 			l.want(t, 1, 11)
 			goOn := l.hold(t)
 			numbered(t, conn, 11, 12)
+			waitFor(t, "the reader goes on", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.stands
+			})
 			c.happens(t, s)
 			goOn()
 			waitFor(t, "reading goes on", func() bool {
