@@ -61,6 +61,7 @@ type worker struct {
 	ledger   []*message
 	sent     uint64 // messages so far
 	refused  uint64 // of those, that the connection did not take
+	clears   uint64 // events so far that say that no rank holds anything
 }
 
 // rank is one rank of a worker. What it has published is in the worker's ledger.
@@ -154,6 +155,7 @@ func (w *worker) spread(r *rank, ev *kvevent.Event) {
 		return
 	}
 	ev.AllRanks = true
+	w.clears++
 	for _, other := range w.ranks {
 		if other != r {
 			other.cache.clear()
