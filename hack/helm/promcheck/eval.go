@@ -54,7 +54,8 @@ func (ev *evaluation) vector(e parser.Expr) ([]element, error) {
 }
 
 // overTime are the functions of samples within a range. Samples come at a fixed
-// pace, so the rate between the first and the last one is that of the range.
+// pace, so the rate between the first and the last one is that of the range, as long
+// as the series is no shorter than that. Prometheus takes less of a shorter one.
 var overTime = map[string]func(list []sample, within time.Duration) (float64, bool){
 	"rate": rate,
 	"increase": func(list []sample, within time.Duration) (float64, bool) {
