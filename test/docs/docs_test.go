@@ -350,4 +350,49 @@ func testMetrics(t *testing.T, d demo) {
 			t.Errorf("docs/operate.md does not name %s", m[1])
 		}
 	}
+	testLabels(t, string(operate), served)
+}
+
+// testLabels compares the labels of what is served with those in the table of
+// metrics, by which the alerts and dashboards of the chart are checked. Of the values,
+// it looks at those of labels that alerts and dashboards select by.
+func testLabels(t *testing.T, operate, served string) {
+	rows := map[string]string{}   // of the table, by metric
+	labels := map[string]string{} // as they are written there
+	for _, row := range regexp.MustCompile(`(?m)^\| `+"`"+`warmpath_.*$`).FindAllString(operate, -1) {
+		names, _, _ := strings.Cut(row, " | ")
+		for _, m := range regexp.MustCompile("`(warmpath_[a-z_]+)({[a-z_,]+})?`").FindAllStringSubmatch(names, -1) {
+			rows[m[1]], labels[m[1]] = row, m[2]
+		}
+	}
+	label := regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
+	seen := 0
+	for _, m := range regexp.MustCompile(`(?m)^(warmpath_[a-z_]+?)(?:_bucket|_sum|_count)?(?:{(.*)})? `).FindAllStringSubmatch(served, -1) {
+		name := m[1]
+		if rows[name] == "" {
+			continue // said already, but for warmpath_build_info
+		}
+		seen++
+		var have, want []string
+		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+			if l[1] == "le" {
+				continue
+			}
+			have = append(have, l[1])
+			if slices.Contains([]string{"direction", "kind", "part", "result", "role", "source"}, l[1]) && !strings.Contains(rows[name], "`"+l[2]+"`") {
+				t.Errorf("docs/operate.md does not say what %s is where %s=%q", name, l[1], l[2])
+			}
+		}
+		if in := strings.Trim(labels[name], "{}"); in != "" {
+			want = strings.Split(in, ",")
+		}
+		slices.Sort(have)
+		slices.Sort(want)
+		if !slices.Equal(have, want) {
+			t.Errorf("%s has the labels %q, in docs/operate.md %q", name, have, want)
+		}
+	}
+	if seen < 100 {
+		t.Errorf("%d series were compared", seen)
+	}
 }
