@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -63,8 +64,8 @@ func bigNode(name string, labels map[string]string) *corev1.Node {
 		Name: name, Labels: map[string]string{hostname: name, rack: "r0", clique: "a.1"},
 		Annotations: map[string]string{"example.com/topology": strings.Repeat("annotation ", 200)},
 	}}
-	for _, feature := range strings.Fields(strings.Repeat("cpu-model kernel-version gpu-count driver pci-10de ", 10)) {
-		n.Labels["feature.node.kubernetes.io/"+feature+"-"+string(rune('a'+len(n.Labels)%26))] = "some-value"
+	for i := range 50 {
+		n.Labels[fmt.Sprint("feature.node.kubernetes.io/cpu-feature-", i)] = "true"
 	}
 	maps.Copy(n.Labels, labels)
 	return n
