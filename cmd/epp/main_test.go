@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const deadline = 30 * time.Second
+const deadline = time.Minute
 
 // epp runs the command as a process of its own until it exits.
 func epp(t *testing.T, args ...string) (code int, stdout, stderr string) {

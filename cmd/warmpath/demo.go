@@ -17,21 +17,25 @@ func demoCommand() *cobra.Command {
 		Short: "Watch prefix routing work on this machine: NATS, workers, picker, Envoy",
 		Long: `Starts a whole prefill/decode pool on this machine, with no GPU and no model: an
 embedded NATS server, two prefill and two decode simulated workers, the picker,
-and a real Envoy in front. Then it holds chat conversations of eight tenants,
-each with a long system prompt of its own, and shows every second how many prompt
-tokens were found in a cache (hit rate), how many an infinite cache would have
-found (ceiling), and which workers computed the prompts. The hit rate climbs as
-the picker learns from the workers' events who holds what.
+and a real Envoy in front. Then it holds chat conversations of eight tenants (A
+to H), each with a long system prompt of its own, and prints a line a second:
+
+  hit rate    prompt tokens that a worker found in its cache, share of all
+  ceiling     what an infinite cache would have found
+  events/s    KV events that the picker received from the workers
+  A: ...      which worker computed how many prompts of tenant A
+
+The hit rate climbs as the picker learns from the events who holds what.
 
 Envoy is installed on first use with Python's pip, into the cache folder
 (WARMPATH_CACHE, or the user's cache folder). Without Python, use
 --gateway builtin: a small gateway that speaks ext-proc as Envoy does.
 
-While it runs, send requests of your own to the gateway (--clients 0 leaves it
-all to you):
+While it runs, send requests of your own to the gateway (--clients 0 sends no
+others), and ask for reasons with the command that it prints as "explain":
 
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \
-    -d '{"model":"warmpath/demo","messages":[{"role":"user","content":"hello"}]}'
+    -d '{"model":"warmpath/demo","messages":[{"role":"user","content":"Why is the sky blue?"}]}'
 
 Ctrl-C ends it.`,
 		Example: `  warmpath demo

@@ -41,13 +41,28 @@ func explainCommand() *cobra.Command {
 terms. Nothing is booked, and the request goes nowhere.
 
 PROMPT is the message of a user. For any other request give its body with --file,
-and its path with --path. The picker answers on its metrics port; in a cluster:
+and its path with --path. The picker answers on its metrics port. In a cluster open
+it first, for the release llm in the namespace llm:
 
-  kubectl port-forward deploy/warmpath 9090
+  kubectl -n llm port-forward deployment/llm-warmpath 9090
 
-Costs are in prompt tokens for the Congestion model and in KV blocks for the Dynamo
-model; the lowest one wins. HELD is what a worker has of the prompt, in blocks, on
-its device, in host memory, on disk and outside the worker.`,
+The columns:
+
+  WOULD          what the worker would do: prefill, decode, or both (aggregated)
+  HELD           blocks of the prompt that it holds: on its device + in host memory
+                 + on disk + outside the worker
+  SHARED         blocks that it would read from a store for all workers
+  SAVED          blocks that it need not compute; host memory and the like count less
+  TOKENS AHEAD   tokens of other prompts that wait there
+  BLOCKS IN USE  KV blocks of the requests there
+  REQUESTS       requests there
+  CONGESTION     its cost in the Congestion model, in prompt tokens
+  DYNAMO         its cost in the Dynamo model, in KV blocks
+  ALONE          of a decode worker: its cost if it computed the prompt, too
+  NOTE           whether it was chosen, or why it cannot be
+
+The lowest cost in the model in use wins. Of a pair, the sum of both workers and of
+the transfer between them counts.`,
 		Example: `  warmpath explain --model llama "Why is the sky blue?"
   warmpath explain --file request.json
   warmpath explain --file request.json --path /v1/completions --header x-tenant-id=a -o json`,
@@ -128,7 +143,7 @@ func (q *question) ask(ctx context.Context, body []byte) ([]byte, error) {
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("ask the picker (is --picker its metrics port?): %w", err)
+		return nil, fmt.Errorf("ask the picker (is --picker its metrics port, and is a port-forward still running?): %w", err)
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
@@ -151,8 +166,10 @@ func writeExplained(w io.Writer, x *app.Explained) error {
 	}
 	fmt.Fprintf(w, "Workers that compute prompts were busy %.0f %% of the time.\n", 100*x.Rho)
 	if d := x.Decision; d != nil {
-		fmt.Fprintf(w, "Decision: %s, prompt on %s, output on %s; %d of %d blocks need no computing, %d on the best worker.\n",
-			d.Mode, d.Prefill, d.Decode, d.Matched, x.Prompt.Blocks, d.Best)
+		fmt.Fprintf(w, "Decision: %s. %s computes the prompt, %s generates the output.\n", d.Mode, d.Prefill, d.Decode)
+		if x.Prompt.Blocks > 0 {
+			fmt.Fprintf(w, "Of the %d blocks %s holds %d, and need not compute them; the best worker holds %d.\n", x.Prompt.Blocks, d.Prefill, d.Matched, d.Best)
+		}
 		if d.Moot {
 			fmt.Fprintln(w, "The condition would have kept the prompt on the decode worker, but the data plane needs a pair.")
 		}
@@ -160,11 +177,11 @@ func writeExplained(w io.Writer, x *app.Explained) error {
 		fmt.Fprintf(w, "Decision: none: %s.\n", x.Refusal)
 	}
 	if p := x.Pair; p != nil {
-		fmt.Fprintf(w, "Cheapest pair: distance %s, transfer costs %s, first token in about %s; a decode worker alone: about %s.\n",
+		fmt.Fprintf(w, "Cheapest pair: distance %s, transfer costs %s, first token after about %s; a decode worker alone: after about %s.\n",
 			p.Distance, figure(p.Transfer), seconds(p.SplitSeconds), seconds(p.AloneSeconds))
 	}
 	if l := x.Transfer; l != nil {
-		fmt.Fprintf(w, "Transfers take %s and %s per 1,000 tokens, as %d pairs taught.\n", seconds(l.SerialSeconds), seconds(1000*l.SecondsPerToken), l.Samples)
+		fmt.Fprintf(w, "A transfer takes %s and %s per 1,000 tokens, learned from %d requests.\n", seconds(l.SerialSeconds), seconds(1000*l.SecondsPerToken), l.Samples)
 	}
 	fmt.Fprintln(w)
 	slices.SortFunc(x.Workers, func(a, b app.ExplainedWorker) int { return x.Compare(&a, &b) })

@@ -71,9 +71,10 @@ func TestExplainTable(t *testing.T) {
 	for _, want := range []string{
 		"Congestion model, 16 tokens a block. Prompt: 100 tokens, 6 full blocks (in_process).",
 		"busy 25 % of the time",
-		"Decision: disaggregated, prompt on p-1, output on d-0; 4 of 6 blocks need no computing, 6 on the best worker.",
-		"Cheapest pair: distance rack, transfer costs 12.5, first token in about 10.4ms; a decode worker alone: about 20ms.",
-		"Transfers take 3ms and 2ms per 1,000 tokens, as 40 pairs taught.",
+		"Decision: disaggregated. p-1 computes the prompt, d-0 generates the output.",
+		"Of the 6 blocks p-1 holds 4, and need not compute them; the best worker holds 6.",
+		"Cheapest pair: distance rack, transfer costs 12.5, first token after about 10.4ms; a decode worker alone: after about 20ms.",
+		"A transfer takes 3ms and 2ms per 1,000 tokens, learned from 40 requests.",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -90,6 +91,23 @@ func (c *Cluster) ServiceAccountConfig(t testing.TB, namespace, name string) *re
 	config := c.Config()
 	config.BearerToken = request.Status.Token
 	return config
+}
+
+// May says whether the API server lets a service account do something in its
+// namespace. It goes by roles a little later than they are written: what is started
+// before that is refused what it may do.
+func (c *Cluster) May(t testing.TB, namespace, account, verb, group, resource string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               "system:serviceaccount:" + namespace + ":" + account,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource},
+	}}
+	if err := c.client.Create(ctx, review); err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.Allowed
 }
 
 // KubeconfigOf is a configuration in the form that programs are given in a file. Its

@@ -208,6 +208,9 @@ func TestRBAC(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "p"}, new(corev1.Pod)); !apierrors.IsForbidden(err) {
 			t.Errorf("%s: get a pod: %v", name, err)
 		}
+		if !shared.May(t, ns, "reader", "list", "", "pods") || shared.May(t, ns, "reader", "get", "", "pods") {
+			t.Errorf("%s: May does not say what the API server does", name)
+		}
 		if err := c.List(t.Context(), new(corev1.PodList), client.InNamespace("default")); !apierrors.IsForbidden(err) {
 			t.Errorf("%s: list pods of another namespace: %v", name, err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/internal/testmodels"
+	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 )
@@ -123,9 +124,7 @@ func TestLoadOnlyHearsNoEvents(t *testing.T) {
 	with := ns.NumSubscriptions()
 	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.Cost = loadOnly() })
 	r.waitReady(t)
-	if !r.current.Load().events.plane.Connected() {
-		t.Error("the event plane is not connected")
-	}
+	r.eventually(t, "the event plane is connected", r.current.Load().events.plane.Connected)
 	r.eventually(t, "fewer subscriptions than with KV events, but some", func() bool {
 		n := ns.NumSubscriptions() // until the old plane has ended, those of both
 		return n > 0 && n < with
@@ -182,7 +181,10 @@ func TestApplyNewServer(t *testing.T) {
 		t.Errorf("before: picked %v", set)
 	}
 	old := r.current.Load()
-	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) { p.EventPlane.NATS.URL = two.ClientURL() })
+	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) {
+		p.EventPlane.NATS.URL = two.ClientURL()
+		p.EventPlane.WarmUp.Timeout = &v1alpha1.Duration{Duration: time.Hour}
+	})
 	if got := r.metric(t, heldBy12); got != 3 {
 		t.Errorf("in use with %v blocks of worker 12, want 3", got)
 	}
@@ -296,7 +298,7 @@ func TestApplyServesMeanwhile(t *testing.T) {
 // TestApplyWithoutServer: the policy is what its author wants, even if NATS is not
 // there yet. It is used when the time to wait is over, and stays ready.
 func TestApplyWithoutServer(t *testing.T) {
-	one, port := startNATS(t, 0), freePort(t)
+	one, port := startNATS(t, 0), testport.Free(t)
 	r := start(t, noText+heardFrom(one), prefillA+decodeA)
 	r.waitReady(t)
 	r.grace = 50 * time.Millisecond
@@ -304,8 +306,8 @@ func TestApplyWithoutServer(t *testing.T) {
 	if status, text := r.get(t, "/readyz"); status != http.StatusOK {
 		t.Errorf("/readyz: %d %q", status, text)
 	}
-	o := r.Observe()
-	if o.Events.Connected || o.Events.LastError == "" || o.Events.NoServer || o.Events.Disabled {
+	r.eventually(t, "it says that the server cannot be reached", func() bool { return r.Observe().Events.LastError != "" })
+	if o := r.Observe(); o.Events.Connected || o.Events.NoServer || o.Events.Disabled {
 		t.Errorf("observed %+v", o.Events)
 	}
 	two := startNATS(t, port)
@@ -411,9 +413,10 @@ func TestApplyFirstPolicy(t *testing.T) {
 		p.EventPlane.NATS.URL = ns.ClientURL()
 		p.EventPlane.WarmUp.Timeout = &v1alpha1.Duration{Duration: time.Hour}
 	})
-	if o := r.Observe(); o.Events.NoServer || !o.Events.Connected || o.Events.Warming == "" {
-		t.Errorf("observed %+v", o.Events)
-	}
+	r.eventually(t, "the new server is heard, and workers are waited for", func() bool {
+		o := r.Observe()
+		return !o.Events.NoServer && o.Events.Connected && o.Events.Warming != ""
+	})
 	close(publish)
 	r.eventually(t, "readiness waits for the worker", func() bool {
 		_, text := r.get(t, "/readyz")

@@ -51,14 +51,12 @@ func TestLoadOnMetrics(t *testing.T) {
 	publish(t, ns, dynamo.Gen12, "prefill", stored(11, 1, ids))
 	publish(t, ns, dynamo.Gen12, "prefill", stored(11, 2, ids))
 	for _, l := range []dynamo.Load{
-		usedBlocks(99, 5), usedBlocks(11, 7), queued(11, 1, 2, 300),
 		word(dynamo.AddRequest, 11, "a", 40), word(dynamo.AddRequest, 11, "b", 50), word(dynamo.AddRequest, 11, "c", 60),
 		word(dynamo.MarkPrefillCompleted, 11, "a", 0), word(dynamo.Free, 11, "b", 0),
 	} {
 		publishLoad(t, ns, dynamo.Gen12, "prefill", l)
 	}
-	publishLoad(t, ns, dynamo.Gen14, "backend", usedBlocks(21, 0)) // stated, so known
-	r.waitMetric(t, "warmpath_engine_kv_used_blocks"+other, 0)
+	r.waitMetric(t, `warmpath_load_messages_total{topic="active_sequences_events"}`, 5)
 	seen := func() (f load.Figures) {
 		r.load.Read(func(k fleet.Key, now load.Figures) {
 			if k == (fleet.Key{ID: 11}) {
@@ -67,23 +65,25 @@ func TestLoadOnMetrics(t *testing.T) {
 		})
 		return f
 	}
-	if got, want := seen(), (load.Figures{PrefillTokens: 60, Requests: 2, Waiting: 3}); got != want {
-		t.Errorf("decisions see %+v, want %+v", got, want)
-	}
-	for series, want := range map[string]float64{
-		"warmpath_worker_prefill_tokens" + one: 0, "warmpath_worker_requests" + one: 0, // booked here
-		"warmpath_engine_kv_used_blocks" + one: 7, "warmpath_engine_queued_requests" + one: 3, "warmpath_engine_queued_prefill_tokens" + one: 300,
-		"warmpath_foreign_requests" + one: 2, "warmpath_foreign_prefill_tokens" + one: 60,
-		"warmpath_foreign_requests" + other: 0, "warmpath_engine_queued_requests" + other: -1,
-		"warmpath_engine_kv_used_blocks" + stranger: -1, "warmpath_foreign_requests" + stranger: -1,
-		`warmpath_load_messages_total{topic="kv_metrics"}`:              3,
-		`warmpath_load_messages_total{topic="forward-pass-metrics"}`:    1,
-		`warmpath_load_messages_total{topic="active_sequences_events"}`: 5,
-	} {
-		if got := r.metric(t, series); got != want {
-			t.Errorf("%s is %v, want %v", series, got, want)
+	// What engines say fades within seconds: on a machine that stalls it is said again.
+	said := uint64(0)
+	r.eventually(t, "all that was said shows", func() bool {
+		said++
+		for _, l := range []dynamo.Load{usedBlocks(99, 5), usedBlocks(11, 7), queued(11, said, 2, 300)} {
+			publishLoad(t, ns, dynamo.Gen12, "prefill", l)
 		}
-	}
+		publishLoad(t, ns, dynamo.Gen14, "backend", usedBlocks(21, 0)) // stated, so known
+		r.waitMetric(t, `warmpath_load_messages_total{topic="kv_metrics"}`, float64(3*said))
+		r.waitMetric(t, `warmpath_load_messages_total{topic="forward-pass-metrics"}`, float64(said))
+		return r.shows(t, map[string]float64{
+			"warmpath_worker_prefill_tokens" + one: 0, "warmpath_worker_requests" + one: 0, // booked here
+			"warmpath_engine_kv_used_blocks" + one: 7, "warmpath_engine_queued_requests" + one: 3, "warmpath_engine_queued_prefill_tokens" + one: 300,
+			"warmpath_foreign_requests" + one: 2, "warmpath_foreign_prefill_tokens" + one: 60,
+			"warmpath_engine_kv_used_blocks" + other: 0,
+			"warmpath_foreign_requests" + other:      0, "warmpath_engine_queued_requests" + other: -1,
+			"warmpath_engine_kv_used_blocks" + stranger: -1, "warmpath_foreign_requests" + stranger: -1,
+		}) && seen() == load.Figures{PrefillTokens: 60, Requests: 2, Waiting: 3}
+	})
 
 	publishBytes(t, ns, "namespace.ns.kv_metrics", []byte{1})
 	publishBytes(t, ns, "namespace.elsewhere.kv_metrics", nil)
@@ -92,13 +92,12 @@ func TestLoadOnMetrics(t *testing.T) {
 
 	publish(t, ns, dynamo.Gen12, "prefill", stored(11, 1, ids)) // event ids start over
 	r.waitMetric(t, "warmpath_engine_kv_used_blocks"+one, -1)
-	for series, want := range map[string]float64{
-		"warmpath_engine_queued_requests" + one: -1, "warmpath_foreign_requests" + one: 0, "warmpath_engine_kv_used_blocks" + other: 0,
-	} {
-		if got := r.metric(t, series); got != want {
-			t.Errorf("after a restart, %s is %v, want %v", series, got, want)
-		}
-	}
+	r.eventually(t, "after a restart nothing is known of the worker, and of the other one all", func() bool {
+		publishLoad(t, ns, dynamo.Gen14, "backend", usedBlocks(21, 0))
+		return r.shows(t, map[string]float64{
+			"warmpath_engine_queued_requests" + one: -1, "warmpath_foreign_requests" + one: 0, "warmpath_engine_kv_used_blocks" + other: 0,
+		})
+	})
 	if got := seen(); got != (load.Figures{}) {
 		t.Errorf("after a restart, decisions see %+v", got)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/internal/testmodels"
+	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kube"
 	"github.com/warmpath/warmpath/pkg/kvevent"
@@ -45,7 +46,7 @@ func TestObserve(t *testing.T) {
 	r.eventually(t, "all that was counted is still there", func() bool { return sameObservation(r.Observe(), want) })
 
 	stopNATS(ns)
-	port := freePort(t)
+	port := testport.Free(t)
 	r.grace = 0
 	r.apply(t, func(p *v1alpha1.RoutingPolicySpec) {
 		p.EventPlane.Disabled, p.EventPlane.NATS.URL = false, fmt.Sprintf("nats://127.0.0.1:%d", port)
@@ -120,7 +121,7 @@ func TestRestartedWorkerHoldsNothing(t *testing.T) {
 // the same stream, which has read it before it is used.
 func TestApplyStream(t *testing.T) {
 	ns := startServer(t, &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()})
-	r := start(t, noText+"eventPlane: {nats: {url: \""+ns.ClientURL()+"\"}, jetStream: {enabled: true, maxBytes: 16777216}}", prefillA+prefillB+decodeA)
+	r := start(t, noText+"eventPlane: {nats: {url: \""+ns.ClientURL()+"\"}, jetStream: {enabled: true, maxBytes: 16777216}, warmUp: {timeout: 10m}}", prefillA+prefillB+decodeA)
 	r.waitReady(t)
 	ids, _ := tokens(1, 12)
 	publish(t, ns, dynamo.Gen14, "prefill", stored(12, 1, ids))

@@ -22,7 +22,7 @@ func TestSecondReplica(t *testing.T) {
 				options.JetStream, options.StoreDir = true, t.TempDir()
 			}
 			ns := startServer(t, &options)
-			spec := fmt.Sprintf("tokenizer: {disabled: true}\neventPlane: {nats: {url: %q, namespace: ns}, jetStream: {enabled: %v, maxBytes: 16777216}}",
+			spec := fmt.Sprintf("tokenizer: {disabled: true}\neventPlane: {nats: {url: %q, namespace: ns}, jetStream: {enabled: %v, maxBytes: 16777216}, warmUp: {timeout: 10m}}",
 				ns.ClientURL(), jetStream)
 			first := start(t, spec, prefillA+prefillB+decodeA)
 			first.waitReady(t)
@@ -53,7 +53,7 @@ func TestSecondReplica(t *testing.T) {
 }
 
 // TestWarmUpShows: a replica whose workers do not answer says what it waits for, and
-// is ready when its time is over.
+// one whose time is over is ready.
 func TestWarmUpShows(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, and never says a word
 	if err != nil {
@@ -62,13 +62,18 @@ func TestWarmUpShows(t *testing.T) {
 	defer silent.Close()
 	ns := startNATS(t, 0)
 	worker := fmt.Sprintf("- {name: agg-a, address: 10.0.3.1, ports: [8000], workerID: \"31\", recoveryEndpoints: [\"%s/1f/worker_kv_indexer_query_dp0\"]}\n", silent.Addr())
-	r := start(t, "tokenizer: {disabled: true}\neventPlane: {nats: {url: \""+ns.ClientURL()+"\"}, warmUp: {timeout: 3s}}", worker)
+	spec := func(timeout string) string {
+		return "tokenizer: {disabled: true}\neventPlane: {nats: {url: \"" + ns.ClientURL() + "\"}, warmUp: {timeout: " + timeout + "}}"
+	}
+	r := start(t, spec("10m"), worker)
 	want := "not ready:\nevent plane: asking workers what they hold: 1 of 1 are left\n"
 	r.eventually(t, "/readyz names the worker", func() bool {
 		status, text := r.get(t, "/readyz")
 		return status == http.StatusServiceUnavailable && text == want
 	})
+	r = start(t, spec("100ms"), worker)
 	r.waitReady(t)
+	r.eventually(t, "the log says that it took too long", func() bool { return r.log.count("warming up took too long") > 0 })
 	if n := r.log.count("warming up took too long"); n != 1 {
 		t.Errorf("%d warnings", n)
 	}

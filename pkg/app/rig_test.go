@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,7 +31,7 @@ import (
 )
 
 // deadline is how long a test waits for something that must happen.
-const deadline = 30 * time.Second
+const deadline = time.Minute
 
 // Workers of the tests. Ids are given, so that events can name them.
 const (
@@ -181,6 +180,11 @@ func (r *running) get(t *testing.T, path string) (status int, text string) {
 func (r *running) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	_, text := r.get(t, "/metrics")
+	return metricIn(t, text, series)
+}
+
+func metricIn(t *testing.T, text, series string) float64 {
+	t.Helper()
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindStringSubmatch(text)
 	if m == nil {
 		return -1
@@ -190,6 +194,18 @@ func (r *running) metric(t *testing.T, series string) float64 {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// shows says whether all series have these values at once.
+func (r *running) shows(t *testing.T, want map[string]float64) bool {
+	t.Helper()
+	_, text := r.get(t, "/metrics")
+	for series, value := range want {
+		if got := metricIn(t, text, series); got != value {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *running) waitMetric(t *testing.T, series string, want float64) {
@@ -272,17 +288,6 @@ func startServer(t *testing.T, options *server.Options) *server.Server {
 func stopNATS(s *server.Server) {
 	s.Shutdown()
 	s.WaitForShutdown()
-}
-
-// freePort returns a port on which nobody listens now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // waitSubscribed waits until NATS knows what the picker listens to.

@@ -52,19 +52,17 @@ func TestFullWorkerIsSeen(t *testing.T) {
 		`warmpath_engine_running_requests{rank="0",worker_id="31"}`: 256, kvUse31: 0.99, unread: 0,
 		`warmpath_engine_waiting_requests{rank="0",worker_id="32"}`: 0, `warmpath_scrapes_total{result="bad_status"}`: 0,
 	} {
-		if got := r.metric(t, series); got != want {
-			t.Errorf("%s is %v, want %v", series, got, want)
-		}
+		r.waitMetric(t, series, want)
 	}
 	if r.metric(t, `warmpath_scrapes_total{result="ok"}`) < 2 || r.metric(t, "warmpath_scrape_duration_seconds_count") < 2 {
 		t.Error("looks at metrics are not counted")
 	}
 
-	figures := map[uint64]load.Figures{}
-	r.load.Read(func(k fleet.Key, f load.Figures) { figures[k.ID] = f })
-	if f := figures[31]; f.Waiting != 42 || f.KVUse != 0.99 {
-		t.Errorf("decisions see %+v", f)
-	}
+	r.eventually(t, "decisions see that it is full", func() bool {
+		figures := map[uint64]load.Figures{}
+		r.load.Read(func(k fleet.Key, f load.Figures) { figures[k.ID] = f })
+		return figures[31].Waiting == 42 && figures[31].KVUse == 0.99
+	})
 
 	broken.Store(true)
 	r.waitMetric(t, unread, 1)

@@ -79,7 +79,7 @@ func promptsFrom(name string) string { return `warmpath_prompts_total{source="` 
 func TestTokensInProcess(t *testing.T) {
 	dir := t.TempDir()
 	testmodels.WriteSmall(t, dir, testmodels.ChatML)
-	spec := strings.Replace(inProcessSpec(dir, ""), "recheckInterval: 100ms", "recheckInterval: 1m", 1) // or it counts more
+	spec := strings.Replace(inProcessSpec(dir, ""), "recheckInterval: 100ms", "recheckInterval: 24h", 1) // or it counts more
 	r := start(t, spec, startEngine(t, "agg-0", dir, ""))
 	r.waitReady(t)
 	for _, shape := range []string{"chat", "chat_options", "chat_reasoning", "chat_tools", "completion"} {
@@ -169,7 +169,9 @@ func TestEngineWithAnotherTemplate(t *testing.T) {
 			t.Errorf("%s is %v, want %v", series, got, want)
 		}
 	}
-	if r.log.count("shape=chat_tools case=tools engine=http://127.0.0.1") != 1 || r.log.count("token=8 ") != 1 || r.log.count("sesame") > 0 {
+	const found = "shape=chat_tools case=tools engine=http://127.0.0.1"
+	r.eventually(t, "the log tells where they part", func() bool { return r.log.count(found) > 0 })
+	if r.log.count(found) != 1 || r.log.count("token=8 ") != 1 || r.log.count("sesame") > 0 {
 		t.Errorf("log:\n%s", r.log)
 	}
 	// The picker gets the engine's template.

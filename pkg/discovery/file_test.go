@@ -85,7 +85,7 @@ func run(t *testing.T, path string, poll time.Duration) *running {
 
 func (r *running) until(what string, cond func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		r.mu.Lock()
 		ok := cond()
 		r.mu.Unlock()

@@ -2,9 +2,9 @@ package eventplane
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -33,7 +33,21 @@ func startSync(t testing.TB, namespace string, to Loads) (*rig, *nats.Conn, *ear
 	r.run()
 	r.listening(conn)
 	r.loadBarrier(conn)
+	r.speaks()
 	return r, conn, e
+}
+
+// speaks waits until others can be told of requests: that is another connection than
+// the one that hears them.
+func (r *rig) speaks() {
+	r.t.Helper()
+	waitFor(r.t, "the plane tells others nothing", func() bool { return r.plane.ReplicaStats().Sent > 0 })
+}
+
+// wantAnnounced waits for counts of announcements: a word is heard before it counts.
+func (r *rig) wantAnnounced(want AnnounceStats) {
+	r.t.Helper()
+	waitFor(r.t, fmt.Sprintf("announced is not %+v", want), func() bool { return r.plane.AnnounceStats() == want })
 }
 
 // at puts workers at a place.
@@ -67,9 +81,7 @@ func earOn(t testing.TB, conn *nats.Conn) *ear {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.FlushTimeout(5 * time.Second); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, conn)
 	return &ear{t: t, sub: sub}
 }
 
@@ -77,7 +89,7 @@ func earOn(t testing.TB, conn *nats.Conn) *ear {
 func (e *ear) next(by *rig) told {
 	e.t.Helper()
 	for {
-		m, err := e.sub.NextMsg(30 * time.Second)
+		m, err := e.sub.NextMsg(patience)
 		if err != nil {
 			e.t.Fatalf("no word of a request: %v", err)
 		}

@@ -66,6 +66,9 @@ var (
 	errArchiveClaimed = errors.New("another replica archives its state at the same time")
 )
 
+// maxOvertaken bounds how much longer is waited: 2^5 times.
+const maxOvertaken = 5
+
 // archive keeps one state. Its form in the bucket is that of any object, so tools
 // for object stores read it too. Beside the object stands a claim, of who is about
 // to replace it and since when: replicas agree by it who saves.
@@ -77,6 +80,11 @@ type archive struct {
 	note   string // what is not as configured, for the log; empty when all is
 
 	now func() time.Time
+
+	// overtaken is how often in a row another replica began while we saved. Where that
+	// takes longer than all wait for each other, nobody would ever come to an end: so
+	// who was overtaken leaves the others more time.
+	overtaken int
 }
 
 // openArchive makes sure that the bucket is there. It fails as openStream does.
@@ -151,7 +159,13 @@ func (a *archive) save(ctx context.Context, write func(io.Writer) error) (saved 
 		}
 	}
 	if err == nil && claim > 0 {
-		if err = a.replace(ctx, claim, write); err != nil {
+		switch err = a.replace(ctx, claim, write); {
+		case err == nil:
+			a.overtaken = 0
+		case errors.Is(err, errArchiveClaimed):
+			a.overtaken++
+			fallthrough
+		default:
 			a.release(ctx, claim)
 		}
 	}
@@ -171,7 +185,8 @@ func (a *archive) claim(ctx context.Context) (uint64, error) {
 	seq := uint64(0)
 	if last != nil {
 		seq = last.Sequence
-		limit := a.cfg.Every + time.Duration(mathrand.Float64()*float64(a.cfg.Every)/8)
+		every := a.cfg.Every << min(a.overtaken, maxOvertaken)
+		limit := every + time.Duration(mathrand.Float64()*float64(every)/8)
 		if age := a.now().Sub(last.Time); age < limit && age > -limit { // clocks differ
 			return 0, nil
 		}

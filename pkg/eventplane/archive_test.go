@@ -206,6 +206,16 @@ func TestArchiveLostTurn(t *testing.T) {
 	}
 	fast.mustLoad(t, state)
 	fast.mustSave(t, nil, false) // its claim stands
+
+	// It leaves the others twice the time, until it comes to an end itself.
+	slow.later()
+	slow.mustSave(t, nil, false)
+	for range 2 {
+		slow.offset.Store(int64(3 * time.Minute))
+		slow.mustSave(t, state, true)
+	}
+	slow.later()
+	slow.mustSave(t, state, true)
 }
 
 // TestArchiveUnderTheReader: a state that is replaced once can be read to its end,

@@ -43,9 +43,7 @@ func (r *rig) loadBarrier(conn *nats.Conn) {
 		subject = strings.ReplaceAll(subject, "*", "x")
 		waitFor(r.t, "the plane does not hear "+subject, func() bool {
 			publish(r.t, conn, subject, nil)
-			if err := conn.FlushTimeout(5 * time.Second); err != nil {
-				r.t.Fatal(err)
-			}
+			flush(r.t, conn)
 			r.plane.loads.mu.Lock()
 			defer r.plane.loads.mu.Unlock()
 			_, ok := r.plane.loads.subjects[subject]

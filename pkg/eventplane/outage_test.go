@@ -219,12 +219,8 @@ func dropMany(t *testing.T) (r *rig, stop func(), sent uint64) {
 	for id := uint64(2); id <= each; id++ {
 		send(id)
 	}
-	if err := conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Flush(); err != nil { // all has come as far as the plane's own door
-		t.Fatal(err)
-	}
+	flush(t, conn)
+	flush(t, listener) // all has come as far as the plane's own door
 	close(release)
 	waitFor(t, "the queue is never empty", func() bool {
 		s := r.plane.Stats()

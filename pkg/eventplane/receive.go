@@ -40,6 +40,7 @@ type message struct {
 	at      time.Time // when NATS brought it, or its stream took it in
 
 	event int // which of its events is under way, from 1; of a message that waits the first that does
+	last  int // of a message that waits: the last that does
 
 	publisher, published uint64 // of its envelope
 	tier                 string // unknown one that it names
@@ -290,7 +291,7 @@ func (p *Plane) cleared(key fleet.Key, c *cursor, allRanks bool, now time.Time) 
 		switch {
 		case other.ID != key.ID || other == key:
 		case o.asking != nil:
-			o.asking.restart() // the answer may be older, and so may what waits for it
+			o.dropWaiting() // the answer may be older, and so may what waits for it
 		case o.stats.State == Partial:
 			o.enter(Synced, now) // it holds nothing, and that is known
 		}

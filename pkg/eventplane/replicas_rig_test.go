@@ -129,6 +129,62 @@ func startReplica(t testing.TB, address string, change ...func(*Plane)) *replica
 	return r
 }
 
+// silence notes how long others had said nothing whenever a replica looked for silent
+// ones, by the time of day. What the replica takes for the time of a word lies between
+// when it asked for the time and when the word is told.
+type silence struct {
+	*load.Engines
+
+	mu      sync.Mutex
+	asked   time.Time     // for the time of the last sign of life
+	told    time.Time     // when that was told
+	longest time.Duration // with which nobody was missed yet, at least
+	missed  time.Duration // with which somebody was, at most; 0: nobody
+}
+
+func (s *silence) hear(now time.Time) { s.asked, s.told = now, time.Now() }
+
+func (s *silence) RouterAlive(router, at uint64, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hear(now)
+	return s.Engines.RouterAlive(router, at, now)
+}
+
+func (s *silence) RouterState(state load.RouterState, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hear(now)
+	return s.Engines.RouterState(state, now)
+}
+
+func (s *silence) Route(k fleet.Key, r load.Routed, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hear(now)
+	s.Engines.Route(k, r, now)
+}
+
+func (s *silence) RoutersSilent(now, listening time.Time) (n int, one uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, one = s.Engines.RoutersSilent(now, listening)
+	since := func(heard time.Time) time.Time {
+		if heard.Before(listening) {
+			return listening
+		}
+		return heard
+	}
+	switch {
+	case s.told.IsZero() || s.missed > 0:
+	case n > 0:
+		s.missed = time.Since(since(s.asked))
+	default:
+		s.longest = max(s.longest, now.Sub(since(s.told)))
+	}
+	return n, one
+}
+
 // often makes states as quick as heartbeats.
 func often(p *Plane) { p.stateEvery = 30 * time.Millisecond }
 

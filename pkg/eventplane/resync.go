@@ -88,8 +88,7 @@ func (p *Plane) lose(key fleet.Key, c *cursor, from uint64, m *message, now time
 	}
 	p.ask(key, c, from, true, now)
 	if m != nil {
-		c.asking.add(m)
-		c.asking.events++
+		c.keepWaiting(m)
 	}
 	return true
 }
@@ -187,27 +186,35 @@ func (p *Plane) wait(key fleet.Key, c *cursor, ev *kvevent.Event, m *message, ke
 		}
 		c.hear(ev.ID, o)
 	}
-	c.asking.events++
-	if !c.asking.add(m) {
+	if !c.keepWaiting(m) {
 		p.distrust(key, c.asking)
 	}
 }
 
-// add keeps a message, or drops all that wait when they are too many.
-func (a *asking) add(m *message) bool {
+// keepWaiting keeps the event of a message that is under way, or drops all that
+// waits when it is too much.
+func (c *cursor) keepWaiting(m *message) bool {
+	a := c.asking
+	a.events++
 	if n := len(a.waiting); n > 0 && &a.waiting[n-1].data[0] == &m.data[0] {
-		return true // for another of its events
+		a.waiting[n-1].last = m.event
+		return true
 	}
 	if a.bytes += len(m.data); a.bytes > maxWaiting {
-		a.restart()
+		c.dropWaiting()
 		return false
 	}
 	a.waiting = append(a.waiting, *m)
+	a.waiting[len(a.waiting)-1].last = m.event
 	return true
 }
 
-// restart drops what waits: the answer to another question has it.
-func (a *asking) restart() { a.waiting, a.bytes, a.again = nil, 0, true }
+// dropWaiting drops what waits: the answer to another question has it.
+func (c *cursor) dropWaiting() {
+	a := c.asking
+	c.stats.Stale += a.events
+	a.waiting, a.bytes, a.events, a.again = nil, 0, 0, true
+}
 
 // resync asks the workers that are due, until ctx ends.
 func (p *Plane) resync(ctx context.Context) {
@@ -431,8 +438,8 @@ func (p *Plane) catchUpOne(l *lane, d *dynamo.Decoder, key fleet.Key, c *cursor,
 	case !p.current(key, c, a):
 		done = true
 	case a.again:
-		c.stats.Stale += a.events
-		a.again, a.waiting, a.bytes, a.events = false, nil, 0, 0
+		c.dropWaiting()
+		a.again = false
 		err = errAgain
 	case len(a.waiting) == 0:
 		done = true
@@ -482,13 +489,14 @@ func (p *Plane) retake(d *dynamo.Decoder, key fleet.Key, c *cursor, a *asking, m
 }
 
 // again reads a message that waited, and calls take with each event of a worker that
-// did, until that returns false. Those before them were taken in as they came.
+// did, until that returns false. Those before them were taken in as they came, and
+// those after them come only now.
 func again(d *dynamo.Decoder, key fleet.Key, m *message, take func(*kvevent.Event) bool) {
 	first, event, more := m.event, 0, true
 	// A message that waits was read before: its errors are counted.
 	_, _ = d.Decode(m.data, m.scope, func(ev *kvevent.Event) {
 		event++
-		if !more || event < first || keyOf(ev) != key {
+		if !more || event < first || event > m.last || keyOf(ev) != key {
 			return
 		}
 		e := d.Envelope()
@@ -542,6 +550,9 @@ func (p *Plane) applyWaiting(key fleet.Key, c *cursor, waiting []message) {
 		again(d, key, &m, func(ev *kvevent.Event) bool {
 			p.mu.Lock()
 			voided := p.voided(key, c, ev, &m)
+			if voided {
+				c.stats.Stale++
+			}
 			p.mu.Unlock()
 			if !voided {
 				p.apply(ev, &m)

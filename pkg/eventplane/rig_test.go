@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
@@ -28,13 +29,25 @@ import (
 
 const anyPort = server.RANDOM_PORT
 
+// patience is how long a test waits for what takes milliseconds on an idle machine.
+const patience = time.Minute
+
 // startNATS runs a NATS server on a port of the loopback until the test ends or
 // stop is called.
 func startNATS(t testing.TB, port int) (address string, stop func()) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, MaxPayload: 16 << 20, MaxPending: 256 << 20,
-	})
+	s, stop := runServer(t, &server.Options{Port: port, MaxPayload: 16 << 20, MaxPending: 256 << 20})
+	return s.ClientURL(), stop
+}
+
+// runServer runs a NATS server until the test ends or stop is called.
+func runServer(t testing.TB, o *server.Options) (s *server.Server, stop func()) {
+	t.Helper()
+	o.Host, o.NoLog, o.NoSigs = "127.0.0.1", true, true
+	if o.Port == anyPort {
+		o.Port = freePort(t)
+	}
+	s, err := server.NewServer(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,21 +57,30 @@ func startNATS(t testing.TB, port int) (address string, stop func()) {
 		s.WaitForShutdown()
 	})
 	t.Cleanup(stop)
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(patience) {
 		t.Fatal("the NATS server did not start")
 	}
-	return s.ClientURL(), stop
+	return s, stop
 }
 
-// freePort is a port of the loopback that nobody listens on.
+// lastPort is the port that was handed out last.
+var lastPort = 10000 + rand.IntN(10000)
+
+// freePort is a port of the loopback that nobody listens on, each time another one. It
+// is below those that the kernel gives to clients: while the server is down nobody else
+// may get it, nor may who dials it reach itself.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 10000 {
+		lastPort = 10000 + (lastPort+1)%10000
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lastPort))
+		if err == nil {
+			l.Close()
+			return lastPort
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port")
+	return 0
 }
 
 func portOf(t testing.TB, address string) int {
@@ -78,7 +100,7 @@ func portOf(t testing.TB, address string) int {
 func connect(t testing.TB, address string) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	conn, err := nats.Connect(address, nats.Timeout(30*time.Second), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	conn, err := nats.Connect(address, nats.Timeout(patience), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +111,10 @@ func connect(t testing.TB, address string) *nats.Conn {
 	return conn
 }
 
-// waitFor polls until a condition holds, and fails the test when it does not in
-// half a minute.
+// waitFor polls until a condition holds, and fails the test when it does not in time.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(end) {
 			t.Fatalf("gave up waiting: %s", what)
 		}
@@ -224,6 +245,14 @@ func (r *rig) noteMessage(subject string) {
 func publish(t testing.TB, conn *nats.Conn, subject string, data []byte) {
 	t.Helper()
 	if err := conn.Publish(subject, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flush returns when the server has all that was published on conn.
+func flush(t testing.TB, conn *nats.Conn) {
+	t.Helper()
+	if err := conn.FlushTimeout(patience); err != nil {
 		t.Fatal(err)
 	}
 }

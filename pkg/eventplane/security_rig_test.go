@@ -58,11 +58,12 @@ func (s *secureServer) start() {
 		s.t.Fatal(err)
 	}
 	opts.NoLog, opts.NoSigs = true, true
+	opts.AuthTimeout, opts.TLSTimeout = patience.Seconds(), patience.Seconds()
 	if s.server, err = server.NewServer(opts); err != nil {
 		s.t.Fatal(err)
 	}
 	s.server.Start()
-	if !s.server.ReadyForConnections(10 * time.Second) {
+	if !s.server.ReadyForConnections(patience) {
 		s.t.Fatal("the NATS server did not start")
 	}
 }
@@ -97,7 +98,7 @@ func (s *secureServer) publisher(security Security) *nats.Conn {
 	options, _ := secrets.options()
 	var closed sync.WaitGroup
 	closed.Add(1)
-	conn, err := nats.Connect(s.address(), append(options, nats.NoReconnect(), nats.Timeout(30*time.Second),
+	conn, err := nats.Connect(s.address(), append(options, nats.NoReconnect(), nats.Timeout(patience),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), nats.ClosedHandler(func(*nats.Conn) { closed.Done() }))...)
 	if err != nil {
 		s.t.Fatal(err)

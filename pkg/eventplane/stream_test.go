@@ -20,22 +20,7 @@ import (
 // startJetStream runs a NATS server that keeps its streams in dir.
 func startJetStream(t testing.TB, port int, dir string) (address string, s *server.Server, stop func()) {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: port, NoLog: true, NoSigs: true, MaxPayload: 16 << 20, MaxPending: 256 << 20,
-		JetStream: true, StoreDir: dir,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	stop = sync.OnceFunc(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	t.Cleanup(stop)
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server did not start")
-	}
+	s, stop = runServer(t, &server.Options{Port: port, MaxPayload: 16 << 20, MaxPending: 256 << 20, JetStream: true, StoreDir: dir})
 	return s.ClientURL(), s, stop
 }
 
@@ -45,7 +30,7 @@ func persistent(t testing.TB, address string, options ...nats.Option) *nats.Conn
 	t.Helper()
 	closed := make(chan struct{})
 	conn, err := nats.Connect(address, append([]nats.Option{
-		nats.Timeout(30 * time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
 	}, options...)...)
@@ -61,7 +46,7 @@ func persistent(t testing.TB, address string, options ...nats.Option) *nats.Conn
 
 func jetStreamOf(t testing.TB, conn *nats.Conn) jetstream.JetStream {
 	t.Helper()
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +60,14 @@ func kvStream() streamConfig {
 // mustOpen opens a stream whose consumers are soon given up.
 func mustOpen(t testing.TB, conn *nats.Conn, cfg streamConfig) *stream {
 	t.Helper()
-	s, err := openStream(t.Context(), jetStreamOf(t, conn), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var s *stream
+	waitFor(t, "the stream is not opened", func() bool {
+		var err error
+		if s, err = openStream(t.Context(), jetStreamOf(t, conn), cfg); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	s.heartbeat, s.patience = 100*time.Millisecond, time.Minute
 	return s
 }
@@ -94,9 +83,7 @@ func numbered(t testing.TB, conn *nats.Conn, from, to uint64) {
 		}
 		publish(t, conn, subject, binary.LittleEndian.AppendUint64(nil, n))
 	}
-	if err := conn.FlushTimeout(30 * time.Second); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, conn)
 }
 
 // holds waits until the stream has a message with that number.
@@ -118,6 +105,7 @@ type streamListener struct {
 	places  []uint64
 	lost    uint64
 	block   chan struct{} // deliver waits for it
+	stands  bool          // deliver does
 }
 
 func listen(t testing.TB, s *stream, from uint64) *streamListener {
@@ -149,6 +137,7 @@ func (l *streamListener) start(t testing.TB, s *stream, from uint64) {
 func (l *streamListener) take(m *nats.Msg, seq uint64, _ time.Time) {
 	l.mu.Lock()
 	block := l.block
+	l.stands = block != nil
 	l.mu.Unlock()
 	if block != nil {
 		<-block
@@ -157,6 +146,17 @@ func (l *streamListener) take(m *nats.Msg, seq uint64, _ time.Time) {
 	defer l.mu.Unlock()
 	l.numbers = append(l.numbers, binary.LittleEndian.Uint64(m.Data))
 	l.places = append(l.places, seq)
+}
+
+// hold makes the reader stand still at the next message, until goOn.
+func (l *streamListener) hold(t testing.TB) (goOn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	block := make(chan struct{})
+	l.block = block
+	goOn = sync.OnceFunc(func() { close(block) })
+	t.Cleanup(goOn)
+	return goOn
 }
 
 func (l *streamListener) count() int {
@@ -332,9 +332,7 @@ func TestStreamWaitsForTheReader(t *testing.T) {
 		binary.LittleEndian.PutUint64(body, n+1)
 		publish(t, publisher, componentSubject, body)
 	}
-	if err := publisher.FlushTimeout(30 * time.Second); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, publisher)
 	s.holds(t, messages)
 	close(l.block)
 	l.want(t, 1, messages+1)
@@ -395,7 +393,15 @@ func TestStreamThatGoesAway(t *testing.T) {
 			l := listen(t, s, 0)
 			numbered(t, conn, 1, 11)
 			l.want(t, 1, 11)
+			goOn := l.hold(t)
+			numbered(t, conn, 11, 12)
+			waitFor(t, "the reader goes on", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return l.stands
+			})
 			c.happens(t, s)
+			goOn()
 			waitFor(t, "reading goes on", func() bool {
 				select {
 				case <-l.done:
@@ -407,7 +413,7 @@ func TestStreamThatGoesAway(t *testing.T) {
 			if err := l.stop(); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
-			l.want(t, 1, 11)
+			l.want(t, 1, 12)
 		})
 	}
 	t.Run("ends before", func(t *testing.T) {

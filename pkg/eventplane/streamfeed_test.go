@@ -43,21 +43,8 @@ func startDurable(t *testing.T, workers int, jetStream bool) *durable {
 
 func (d *durable) start() {
 	d.t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: d.port, NoLog: true, NoSigs: true, JetStream: d.dir != "", StoreDir: d.dir,
-	})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	s.Start()
-	d.stop = sync.OnceFunc(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	d.t.Cleanup(d.stop)
-	if !s.ReadyForConnections(20 * time.Second) {
-		d.t.Fatal("the NATS server did not start")
-	}
+	s, stop := runServer(d.t, &server.Options{Port: d.port, JetStream: d.dir != "", StoreDir: d.dir})
+	d.stop = stop
 	d.conn = connect(d.t, s.ClientURL())
 }
 
@@ -69,9 +56,7 @@ func (d *durable) publish(n int) {
 			publish(d.t, d.conn, endpointSubject, w.step())
 		}
 	}
-	if err := d.conn.Flush(); err != nil {
-		d.t.Fatal(err)
-	}
+	flush(d.t, d.conn)
 }
 
 // replica is a plane on the server.
@@ -80,7 +65,7 @@ func (d *durable) replica(change func(*Config)) *rig {
 	r := newRig(d.t, d.conn.ConnectedUrl(), "dynamo")
 	cfg := r.plane.cfg
 	cfg.Now = time.Now
-	cfg.WarmUp = WarmUp{Timeout: 20 * time.Second, Peers: true}
+	cfg.WarmUp = WarmUp{Timeout: patient, Peers: true}
 	if d.dir != "" {
 		cfg.JetStream = &JetStream{Stream: "kv", MaxAge: time.Hour, MaxBytes: 64 << 20, SnapshotInterval: 50 * time.Millisecond}
 	}
@@ -101,17 +86,25 @@ func (r *rig) warm() {
 	waitFor(r.t, "the plane does not warm up", func() bool { return r.plane.Warming() == "" && r.plane.Stats().EverListened })
 }
 
+// hasAll says whether the index has what the workers hold.
+func (d *durable) hasAll(r *rig) bool {
+	for k, w := range d.fleet.workers {
+		got := r.index.Chains(k, kvevent.Device)
+		slices.Sort(got)
+		if !slices.Equal(got, w.chains()) {
+			return false
+		}
+	}
+	return true
+}
+
 // wantAll waits until the index has what the workers hold, and nothing was lost.
 // After a break the plane may suspect that something was, until the next event.
 func (d *durable) wantAll(r *rig) {
 	d.t.Helper()
 	waitFor(d.t, "the index does not get what the workers hold", func() bool {
-		for k, w := range d.fleet.workers {
-			got := r.index.Chains(k, kvevent.Device)
-			slices.Sort(got)
-			if !slices.Equal(got, w.chains()) {
-				return false
-			}
+		if !d.hasAll(r) {
+			return false
 		}
 		for _, w := range r.plane.Workers() {
 			if w.State == Resyncing {
@@ -191,7 +184,10 @@ func TestNewReplicaFromStream(t *testing.T) {
 	log := d.replica(nil)
 	stop = log.run()
 	log.warm()
-	d.wantAll(log) // at once: warm means that all is there
+	if !d.hasAll(log) {
+		t.Error("it is warm, and does not have all that the stream has")
+	}
+	d.wantAll(log)
 	js, err := d.conn.JetStream()
 	if err != nil {
 		t.Fatal(err)

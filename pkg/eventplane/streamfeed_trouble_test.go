@@ -25,12 +25,7 @@ const patient = time.Hour
 // impatient is a replica that tries its stream again soon.
 func (d *durable) impatient(change func(*Config)) *rig {
 	d.t.Helper()
-	r := d.replica(func(c *Config) {
-		c.WarmUp.Timeout = patient
-		if change != nil {
-			change(c)
-		}
-	})
+	r := d.replica(change)
 	r.plane.streamRetry, r.plane.handover = 20*time.Millisecond, 50*time.Millisecond
 	r.plane.cfg.Log = slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return r
@@ -74,7 +69,7 @@ func (d *durable) publishing() (stop func()) {
 					return
 				}
 			}
-			if d.conn.Flush() != nil {
+			if d.conn.FlushTimeout(patience) != nil {
 				return
 			}
 		}
@@ -91,16 +86,7 @@ func (d *durable) publishing() (stop func()) {
 // the way.
 func (d *durable) wantTruth(r *rig) {
 	d.t.Helper()
-	waitFor(d.t, "the index does not get what the workers hold", func() bool {
-		for k, w := range d.fleet.workers {
-			got := r.index.Chains(k, kvevent.Device)
-			slices.Sort(got)
-			if !slices.Equal(got, w.chains()) {
-				return false
-			}
-		}
-		return true
-	})
+	waitFor(d.t, "the index does not get what the workers hold", func() bool { return d.hasAll(r) })
 }
 
 // wantNothingWrong waits until all was taken in that the workers told last, and
@@ -561,9 +547,7 @@ func TestWarmWithoutEvents(t *testing.T) {
 		for range 10 {
 			publish(t, d.conn, "namespace.dynamo.something.else", nil)
 		}
-		if err := d.conn.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		flush(t, d.conn)
 		r := d.impatient(nil)
 		r.run()
 		r.warm()

@@ -48,11 +48,12 @@ func (p *Plane) beginWarmUp(ctx context.Context, conn *nats.Conn) *warmUp {
 	return w
 }
 
-// step says what is being waited for.
+// step says what is being waited for. The warm-up may end meanwhile: then it has
+// ended.
 func (w *warmUp) step(what string, args ...any) {
-	if !w.off && w.plane.Warming() != "" {
+	if before := w.plane.warming.Load(); !w.off && *before != "" {
 		text := fmt.Sprintf(what, args...)
-		w.plane.warming.Store(&text)
+		w.plane.warming.CompareAndSwap(before, &text)
 	}
 }
 

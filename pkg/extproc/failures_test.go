@@ -331,16 +331,16 @@ func TestAnswersOfEndpoints(t *testing.T) {
 		"a status that cannot be had": {"5030", "", nil, 31},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := startRig(t, aggregates(6))
+			l := startRig(t, aggregates(6), func(c *Config) { c.Now = func() time.Time { return begin } })
 			for _, w := range []string{picked, other} { // one more makes it avoided
-				l.server.failures.fail(outcome{endpoint: party{at: netip.MustParseAddrPort(w)}, severity: unserved}, time.Now())
+				l.server.failures.fail(outcome{endpoint: party{at: netip.MustParseAddrPort(w)}, severity: unserved}, begin)
 			}
 			e := l.open(t)
 			e.routed(withSubset(headersMsg("POST", completions, false), structpb.NewStringValue(picked)), prompt16)
 			e.send(withServed(answerHeadersMsg(tc.status, false), tc.served))
 			e.want("response headers")
 			got := []string{}
-			for _, a := range l.server.failures.avoid(nil, l.picker.Fleet(), time.Now()) {
+			for _, a := range l.server.failures.avoid(nil, l.picker.Fleet(), begin) {
 				got = append(got, a.String())
 			}
 			slices.Sort(got)

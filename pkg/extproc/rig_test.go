@@ -31,7 +31,7 @@ import (
 const blockSize = 4
 
 // deadline is how long a test waits for something that must happen.
-const deadline = 30 * time.Second
+const deadline = time.Minute
 
 // requestID is what the tests' servers use in place of a new UUID.
 const requestID = "00000000-0000-4000-8000-000000000001"

@@ -124,7 +124,7 @@ func text(n int) []byte {
 // run sends the request of a case and collects the outcome.
 func (c parityCase) run(t *testing.T, addr netip.AddrPort, p *scriptedPicker, id string) outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var body io.Reader
 	if c.size > 0 {
@@ -498,7 +498,7 @@ func TestParityStreaming(t *testing.T) {
 // openPost starts a request with a body to /sse and the like, with the test's context.
 func openPost(t *testing.T, addr netip.AddrPort, path, name string, h2 bool) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	resp, err := newClient(t, h2).Do(request(t, ctx, addr, path, name, strings.NewReader("{}")))
 	if err != nil {

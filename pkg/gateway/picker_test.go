@@ -21,7 +21,12 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/warmpath/warmpath/internal/testport"
 )
+
+// patience bounds waits for what takes milliseconds on an idle machine.
+const patience = time.Minute
 
 // script names what the scripted picker does with a request; the request header
 // x-script carries it. The default answers at once and sends every chunk back.
@@ -77,7 +82,7 @@ type scriptedPicker struct {
 // startPicker starts a picker that sends every request to worker.
 func startPicker(t *testing.T, worker string) *scriptedPicker {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	lis, err := net.Listen("tcp", closedPort(t).String()) // a port that it can take again
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +106,7 @@ func (p *scriptedPicker) serve(t *testing.T, lis net.Listener) {
 // closedPort returns an address on which nobody listens.
 func closedPort(t *testing.T) netip.AddrPort {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lis.Close()
-	return lis.Addr().(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(testport.Free(t)))
 }
 
 // update changes what was seen of a case and wakes those who wait.
@@ -126,7 +126,7 @@ func (p *scriptedPicker) update(name string, change func(*seen)) {
 // wait returns what was seen of a case once cond holds.
 func (p *scriptedPicker) wait(t *testing.T, name string, cond func(seen) bool) seen {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		p.mu.Lock()

@@ -222,6 +222,7 @@ func child() int {
 	debug.FreeOSMemory()
 	before := resident("VmRSS")
 	all := make(chan struct{})
+	found := sync.OnceFunc(func() { close(all) })
 	var file v1alpha1.RoutingPolicySpec
 	file.Default()
 	nodes := os.Getenv(nodesVariable) != ""
@@ -237,7 +238,7 @@ func child() int {
 		Publish: func(s *fleet.Snapshot) {
 			placed := !slices.ContainsFunc(s.Workers, func(w fleet.Worker) bool { return w.Site.Location().Rack == "" })
 			if len(s.Workers) == workers && (placed || !nodes) {
-				close(all)
+				found()
 			}
 		},
 		Restarted: func(fleet.Key) {},

@@ -63,9 +63,21 @@ func (r *replica) observe() Observation {
 	return o
 }
 
+var (
+	// longLease is not lost because a machine does much else.
+	longLease = leaseTimes{lasts: time.Minute, renew: 50 * time.Second, retry: 200 * time.Millisecond}
+	// shortLease is for tests in which it is lost.
+	shortLease = leaseTimes{lasts: 3 * time.Second, renew: 2 * time.Second, retry: 200 * time.Millisecond}
+)
+
 // replicaOf starts a replica of the picker for the pool of a namespace. It ends with
 // the test, or with stop.
 func replicaOf(t *testing.T, c *testcluster.Cluster, ns, name string, change ...func(*Config)) *replica {
+	t.Helper()
+	return replicaWith(t, longLease, c, ns, name, change...)
+}
+
+func replicaWith(t *testing.T, lease leaseTimes, c *testcluster.Cluster, ns, name string, change ...func(*Config)) *replica {
 	t.Helper()
 	t.Setenv("POD_NAME", name)
 	r := &replica{}
@@ -85,7 +97,7 @@ func replicaOf(t *testing.T, c *testcluster.Cluster, ns, name string, change ...
 		t.Fatal(err)
 	}
 	r.Watcher = w
-	w.publisher.lease = leaseTimes{lasts: 3 * time.Second, renew: 2 * time.Second, retry: 200 * time.Millisecond}
+	w.publisher.lease = lease
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -381,7 +393,7 @@ func leaseHolder(t *testing.T, c *testcluster.Cluster, ns string) string {
 // A replica that loses the lease goes on, and takes it again.
 func TestALostLeaseEndsNothing(t *testing.T) {
 	ns := newPool(t, shared)
-	replicaOf(t, shared, ns, "picker-a")
+	replicaWith(t, shortLease, shared, ns, "picker-a")
 	newPolicy(t, shared, ns, "p")
 	expectCondition(t, shared, ns, "p", v1alpha1.ConditionReady, yes, "Ready")
 	until(t, "the lease is another's", func() bool {
@@ -403,7 +415,7 @@ func TestWithoutPoliciesAndWithoutAPI(t *testing.T) {
 	c := testcluster.StartFor(t, testcluster.Options{CRDs: []testcluster.CRDs{testcluster.InferencePools}})
 	ns := newPool(t, c)
 	var bad atomic.Bool
-	r := replicaOf(t, c, ns, "picker-a", func(cfg *Config) {
+	r := replicaWith(t, shortLease, c, ns, "picker-a", func(cfg *Config) {
 		good := cfg.Observe
 		cfg.Observe = func() Observation {
 			o := good()
@@ -412,20 +424,24 @@ func TestWithoutPoliciesAndWithoutAPI(t *testing.T) {
 		}
 	})
 	until(t, "all is well", func() bool { return meta.IsStatusConditionTrue(r.Conditions(), v1alpha1.ConditionReady) }, func() any { return r.Conditions() })
-	leading := func(times int) func() bool {
-		return func() bool { return strings.Count(r.logged(), "this_one=true") == times }
+	// A machine that does much else loses it at other times, too.
+	again := func(what, text string, before int) {
+		t.Helper()
+		until(t, what, func() bool { return strings.Count(r.logged(), text) > before }, func() any { return r.logged() })
 	}
-	until(t, "it has the lease", leading(1), func() any { return r.logged() })
+	const leads, lost = "this_one=true", "the lease is lost"
+	again("it has the lease", leads, 0)
 	bad.Store(true)
 	expectEvent(t, c, ns, "NoServer", "Warning ")
 
 	c.StopAPI()
-	until(t, "the lease is lost", func() bool { return strings.Contains(r.logged(), "the lease is lost") }, func() any { return r.logged() })
+	led := strings.Count(r.logged(), leads)
+	again("the lease is lost", lost, strings.Count(r.logged(), lost))
 	bad.Store(false)
 	until(t, "conditions are still found", func() bool { return meta.IsStatusConditionTrue(r.Conditions(), v1alpha1.ConditionReady) },
 		func() any { return r.Conditions() })
 	c.StartAPI(t)
-	until(t, "it has the lease again", leading(2), func() any { return r.logged() })
+	again("it has the lease again", leads, led)
 	// An API server that has just started may refuse an event, and one that it refused
 	// is not told again: the next change is.
 	until(t, "what changes is told again", func() bool {

@@ -83,9 +83,7 @@ func TestFollowsPool(t *testing.T) {
 	if err := r.Synced(); err != nil {
 		t.Errorf("the pool was read once, but: %v", err)
 	}
-	if !strings.Contains(r.logged(), "InferencePool is gone") {
-		t.Error("nothing is logged about it")
-	}
+	until(t, "it is logged", func() bool { return strings.Contains(r.logged(), "InferencePool is gone") }, func() any { return r.logged() })
 	create(t, shared, testPool(ns, 8001))
 	r.expect("the pool is back", "a/0@10.0.0.1:8001 Aggregated")
 	if len(r.restarts()) > 0 {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -22,6 +23,8 @@ var errTimeout = fmt.Errorf("took longer than its timeout: %w", context.Deadline
 type Client struct {
 	cfg   Config
 	newID func() (string, error)
+
+	greetTimeout time.Duration // the constant, but for tests
 
 	up      chan struct{} // closed when there is a listener, or will never be
 	started atomic.Bool
@@ -63,7 +66,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	cfg = cfg.withDefaults()
 	return &Client{
-		cfg: cfg, newID: randomID, up: make(chan struct{}),
+		cfg: cfg, newID: randomID, greetTimeout: greetTimeout, up: make(chan struct{}),
 		slots: make(chan struct{}, cfg.MaxQueries), calls: map[string]*call{},
 	}, nil
 }

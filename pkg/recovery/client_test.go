@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -191,6 +192,30 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// tardy is a context whose deadline has passed, and that ends when that is waited for.
+type tardy struct {
+	context.Context
+	end func()
+}
+
+func (tardy) Deadline() (time.Time, bool) { return time.Now(), true }
+
+func (c tardy) Done() <-chan struct{} {
+	c.end()
+	return c.Context.Done()
+}
+
+// TestDeadlineSeenEarly: an error of the network that sees a deadline before its
+// context does is that of the context.
+func TestDeadlineSeenEarly(t *testing.T) {
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	if err := causeOr(tardy{ctx, func() { cancel(over) }}, os.ErrDeadlineExceeded); !errors.Is(err, over) {
+		t.Errorf("error %v, want %v", err, over)
+	}
+}
+
 // TestCancel: a caller that leaves makes the worker stop.
 func TestCancel(t *testing.T) {
 	client := startClient(t, Config{})
@@ -281,9 +306,10 @@ func TestStrangers(t *testing.T) {
 // TestDialBackBound: silent connections fill their places and no more, and give
 // them back when the client stops.
 func TestDialBackBound(t *testing.T) {
-	client, stop := startClientStop(t, Config{MaxDialBacks: 3})
+	const most, more = 3, 7
+	client, stop := startClientStop(t, Config{MaxDialBacks: most})
 	var silent []net.Conn
-	for range 10 {
+	for range most + more {
 		conn := dial(t, client.listener.Addr().String(), nil)
 		if conn == nil {
 			t.FailNow()
@@ -291,14 +317,25 @@ func TestDialBackBound(t *testing.T) {
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
-	eventually(t, "seven are refused", func() bool { return client.Stats().Refused == 7 })
+	for _, conn := range silent[most:] {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("one too many is not refused: %v", err)
+		}
+	}
+	for _, conn := range silent[:most] { // those that came first
+		must(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond))) // its end would be there at once
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("one that had a place is refused: %v", err)
+		}
+		must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	}
 	stop()
-	for _, conn := range silent {
+	for _, conn := range silent[:most] {
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Error("a silent connection is answered")
 		}
 	}
-	if s := client.Stats(); s.Refused != 10 || s.DialBacks != 0 {
+	if s := client.Stats(); s.Refused != most+more || s.DialBacks != 0 {
 		t.Errorf("stats %+v", s)
 	}
 }

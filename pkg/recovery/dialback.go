@@ -59,7 +59,7 @@ func (c *Client) accept(ctx context.Context, l net.Listener) {
 
 // greet hears which query a connection is for and hands it over.
 func (c *Client) greet(ctx context.Context, conn net.Conn) {
-	subject, err := hearGreeting(ctx, conn)
+	subject, err := hearGreeting(ctx, conn, c.greetTimeout)
 	if err == nil {
 		err = c.deliver(subject, conn)
 	}
@@ -69,8 +69,8 @@ func (c *Client) greet(ctx context.Context, conn net.Conn) {
 }
 
 // hearGreeting reads a greeting until ctx ends or its time is up.
-func hearGreeting(ctx context.Context, conn net.Conn) (subject string, err error) {
-	if err := conn.SetReadDeadline(time.Now().Add(greetTimeout)); err != nil {
+func hearGreeting(ctx context.Context, conn net.Conn, limit time.Duration) (subject string, err error) {
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return "", err
 	}
 	unbind := bind(ctx, func() { interrupt(conn) })

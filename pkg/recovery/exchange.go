@@ -209,8 +209,12 @@ func bind(ctx context.Context, f func()) (unbind func() bool) {
 // that is closed needs no end.
 func interrupt(conn net.Conn) { _ = conn.SetDeadline(time.Unix(1, 0)) }
 
-// causeOr returns why ctx ended, or err when it has not.
+// causeOr returns why ctx ended, or err when it has not. The network may see the
+// deadline of ctx a moment before ctx does.
 func causeOr(ctx context.Context, err error) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -3,6 +3,7 @@ package recovery
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -17,7 +18,7 @@ import (
 )
 
 // patience bounds waits for what takes milliseconds.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 var versions = []string{"1.2.1", "1.6.1"}
 
@@ -269,10 +270,13 @@ func startClientStop(t testing.TB, cfg Config) (*Client, func()) {
 		cfg.Listen = "127.0.0.1:0"
 	}
 	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.DialTimeout, cfg.DialBackTimeout = cmp.Or(cfg.DialTimeout, patience), cmp.Or(cfg.DialBackTimeout, patience)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*patience)
 	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.greetTimeout = patience
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- c.Start(ctx) }()

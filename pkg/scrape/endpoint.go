@@ -103,7 +103,9 @@ func (e *endpoint) turn(ctx context.Context) bool {
 func (e *endpoint) scrape(ctx context.Context, f *fetcher) bool {
 	s := e.scraper
 	start := time.Now()
-	err := f.fetch(ctx, s.transport, e.request)
+	limited, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	err := f.fetch(limited, s.transport, e.request)
 	if ctx.Err() != nil {
 		return false
 	}

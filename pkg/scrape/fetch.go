@@ -57,8 +57,6 @@ type fetcher struct {
 
 // fetch gets a page and reads it into f.page, which is good until the next call.
 func (f *fetcher) fetch(ctx context.Context, transport http.RoundTripper, request *http.Request) error {
-	ctx, cancel := context.WithTimeout(ctx, timeLimit)
-	defer cancel()
 	resp, err := transport.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		return err

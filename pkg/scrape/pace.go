@@ -29,7 +29,10 @@ type outcome struct {
 // pace is how often endpoints are scraped.
 type pace struct {
 	least time.Duration // the shortest wait of all
-	retry time.Duration // retryPace, but for tests
+
+	// But for tests.
+	retry time.Duration // retryPace
+	duty  int           // dutyInverse
 }
 
 // next returns how long to wait after a scrape, when the wait before it was last, 0
@@ -45,7 +48,7 @@ func (p pace) next(last time.Duration, o outcome) time.Duration {
 	case !o.moved:
 		wait = max(p.least, min(2*last, idlePace))
 	}
-	return max(wait, min(slowest, dutyInverse*o.took))
+	return max(wait, min(slowest, time.Duration(p.duty)*o.took))
 }
 
 // jittered makes a wait longer by up to a fifth, u from 0 to 1, so that endpoints do

@@ -14,7 +14,7 @@ const ms = time.Millisecond
 
 // TestNext: when an endpoint is scraped again.
 func TestNext(t *testing.T) {
-	usual := pace{least: 100 * ms, retry: retryPace}
+	usual := pace{least: 100 * ms, retry: retryPace, duty: dutyInverse}
 	quick := 2 * ms // the page of an engine at ease
 	for _, tc := range []struct {
 		name string
@@ -45,7 +45,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
-	if got := (pace{least: 5 * time.Second, retry: retryPace}).next(0, outcome{}); got != 5*time.Second {
+	if got := (pace{least: 5 * time.Second, retry: retryPace, duty: dutyInverse}).next(0, outcome{}); got != 5*time.Second {
 		t.Errorf("with 5 s as the least: %v", got)
 	}
 }
@@ -64,7 +64,7 @@ func TestNextIsBounded(t *testing.T) {
 				empty:  rapid.Bool().Draw(t, "empty"),
 				moved:  rapid.Bool().Draw(t, "moved"),
 			}
-			wait = pace{least: least, retry: retryPace}.next(before, o)
+			wait = pace{least: least, retry: retryPace, duty: dutyInverse}.next(before, o)
 			u := rapid.Float64Range(0, 1).Draw(t, "chance")
 			switch j := jittered(wait, u); {
 			case wait < least || j < wait || j > wait+wait/5:
@@ -115,6 +115,7 @@ func TestMoves(t *testing.T) {
 // TestIdleEndpointIsLeftAlone: an engine whose figures stay is asked less and less.
 func TestIdleEndpointIsLeftAlone(t *testing.T) {
 	s := New(Config{Sink: newSink()})
+	s.limit = patience
 	defer s.transport.CloseIdleConnections()
 	s.interval.Store(int64(100 * ms))
 	at := serve(t, pageOf("vllm:num_requests_waiting 0\nvllm:num_requests_running 4\n"))

@@ -53,7 +53,9 @@ type Scraper struct {
 	slots     chan *fetcher // those that are free
 	retries   chan struct{} // likewise, for endpoints that failed
 	interval  atomic.Int64  // the shortest now, in nanoseconds
-	retry     time.Duration // after a first failure
+	// But for tests retryPace, timeLimit and dutyInverse.
+	retry, limit time.Duration
+	duty         int
 
 	pool    atomic.Pointer[fleet.Snapshot]
 	changed chan struct{} // pool is another one
@@ -79,7 +81,7 @@ func New(cfg Config) *Scraper {
 		retries:   make(chan struct{}, retriesAtOnce),
 		changed:   make(chan struct{}, 1),
 		endpoints: map[netip.AddrPort]*endpoint{},
-		retry:     retryPace,
+		retry:     retryPace, limit: timeLimit, duty: dutyInverse,
 	}
 	for range atOnce {
 		s.slots <- &fetcher{}
@@ -204,5 +206,5 @@ func (s *Scraper) Figures() map[fleet.Key]load.Scraped {
 
 // pace is how often endpoints are scraped now.
 func (s *Scraper) pace() pace {
-	return pace{least: time.Duration(s.interval.Load()), retry: s.retry}
+	return pace{least: time.Duration(s.interval.Load()), retry: s.retry, duty: s.duty}
 }

@@ -20,6 +20,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testModel = "tiny"
 
+// patience is how long a test waits for what takes milliseconds on an idle machine.
+const patience = time.Minute
+
 // start runs a worker until the test ends.
 func start(t *testing.T, cfg Config) *Engine {
 	t.Helper()
@@ -60,7 +63,7 @@ func startNATS(t *testing.T) string {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(patience) {
 		t.Fatal("the NATS server did not start")
 	}
 	return s.ClientURL()
@@ -70,7 +73,7 @@ func startNATS(t *testing.T) string {
 func connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	conn, err := nats.Connect(url, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	conn, err := nats.Connect(url, nats.Timeout(patience), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +85,7 @@ func connect(t *testing.T, url string) *nats.Conn {
 }
 
 // client does not keep connections, so that none outlives a test.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 
 type reply struct {
 	status int
@@ -157,7 +160,7 @@ func complete(t *testing.T, e *Engine, ep endpoint, body any, headers ...string)
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never happened: %s", what)

@@ -1,10 +1,6 @@
 package chaos
 
-import (
-	"time"
-
-	"github.com/warmpath/warmpath/pkg/kvevent/dynamo"
-)
+import "github.com/warmpath/warmpath/pkg/kvevent/dynamo"
 
 // account is what a rank's counters say, and what the ledger says they must.
 type account struct {
@@ -14,6 +10,14 @@ type account struct {
 	Gaps     uint64 // runs of those
 	Restarts uint64
 	Skipped  uint64 // that came and were not taken in, for whatever reason
+}
+
+// moment is how far a rank has come.
+type moment struct{ restarts, last uint64 }
+
+// reaches says whether a rank has come as far as to another moment.
+func (m moment) reaches(other moment) bool {
+	return m.restarts > other.restarts || m.restarts == other.restarts && m.last >= other.last
 }
 
 // books is the running sum of a rank's messages.
@@ -28,7 +32,7 @@ type books struct {
 	// tainted: something was lost and what the plane holds of the rank may be
 	// other than the truth, be it more or less.
 	tainted bool
-	noticed []time.Time // when the first message after each gap went through, of the current step
+	noticed []moment // the first event after each gap, of the current step
 }
 
 // post moves what a worker published into the books of its ranks. Its last
@@ -95,7 +99,7 @@ func (b *books) hear(m *message) (gap bool) {
 	if missed > 0 {
 		b.Gaps++
 		b.Missed += missed
-		b.noticed = append(b.noticed, m.at)
+		b.noticed = append(b.noticed, moment{b.Restarts, m.first})
 	}
 	b.heard, b.process, b.pending = true, m.process, 0
 	b.Events += n

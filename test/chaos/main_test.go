@@ -43,6 +43,10 @@ func TestMain(m *testing.M) {
 // few seconds on an idle machine.
 const patience = 60 * time.Second
 
+// soon is how long it may take until all is known of workers that answer. It is less
+// than the minute after which one is asked again that was asked in vain.
+const soon = 30 * time.Second
+
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

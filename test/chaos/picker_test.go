@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,12 +32,19 @@ type picker struct {
 
 	mu    sync.Mutex
 	known map[fleet.Key][]time.Time // when each gap of a rank was first seen in the counters
+	sight map[fleet.Key][]sight     // likewise how far it has come, of the current step
+}
+
+// sight is when a rank was first seen to have come so far.
+type sight struct {
+	moment
+	at time.Time
 }
 
 // startPicker runs a plane until the test ends, and returns once it listens.
 func startPicker(t *testing.T, url string, c *crew, o serverOptions) *picker {
 	t.Helper()
-	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}, recovers: o.recovers, streams: o.streams}
+	p := &picker{t: t, index: index.New(), known: map[fleet.Key][]time.Time{}, sight: map[fleet.Key][]sight{}, recovers: o.recovers, streams: o.streams}
 	cfg := eventplane.Config{
 		URL: url, Namespace: namespace, Name: planeName, Index: p.index,
 		Known: p.take, Lost: func(fleet.Key) {}, Drop: func(k fleet.Key) { t.Errorf("worker %v is given up", k) },
@@ -80,7 +88,7 @@ func (p *picker) take(fleet.Key) bool {
 	return true
 }
 
-// watch notes when gaps come to be known.
+// watch notes when events have been taken in, and when gaps come to be known.
 func (p *picker) watch(ctx context.Context) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -95,6 +103,10 @@ func (p *picker) watch(ctx context.Context) {
 		for k, s := range workers {
 			for uint64(len(p.known[k])) < s.Gaps {
 				p.known[k] = append(p.known[k], now)
+			}
+			seen, is := p.sight[k], moment{s.Restarts, s.LastID}
+			if n := len(seen); n == 0 || seen[n-1].moment != is {
+				p.sight[k] = append(seen, sight{is, now})
 			}
 		}
 		p.mu.Unlock()
@@ -115,6 +127,29 @@ func (p *picker) knownAt(k fleet.Key, n int) time.Time {
 		return true
 	})
 	return at
+}
+
+// takenAt returns when an event of a rank had been taken in.
+func (p *picker) takenAt(k fleet.Key, m moment) time.Time {
+	p.t.Helper()
+	var at time.Time
+	eventually(p.t, "an event is noted", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		i := slices.IndexFunc(p.sight[k], func(s sight) bool { return s.reaches(m) })
+		if i >= 0 {
+			at = p.sight[k][i].at
+		}
+		return i >= 0
+	})
+	return at
+}
+
+// forget drops what was seen of a rank but for the newest.
+func (p *picker) forget(k fleet.Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sight[k] = slices.Clone(p.sight[k][max(0, len(p.sight[k])-1):])
 }
 
 // accounts returns the counters of all ranks.

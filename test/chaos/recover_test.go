@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/eventplane"
@@ -116,11 +115,7 @@ func TestRecovery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			promptly(t, func(t *testing.T) time.Duration {
-				r := newRig(t, serverOptions{recovers: true})
-				trouble(r)
-				return r.late
-			})
+			trouble(newRig(t, serverOptions{recovers: true}))
 		})
 	}
 }

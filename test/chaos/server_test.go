@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,8 +34,8 @@ type serverOptions struct {
 	jetStream bool
 	recovers  bool // the plane can ask the workers what they hold
 	streams   bool // the plane reads the events from a stream: with jetStream
-	// pings makes the server give up a connection within some seconds that does
-	// not answer. Otherwise it takes minutes.
+	// pings makes the server give up a connection that does not answer within a
+	// dozen seconds: a machine may stand still for some. Otherwise it takes minutes.
 	pings bool
 }
 
@@ -63,7 +64,7 @@ func (s *server) settings(o serverOptions) string {
 		text += fmt.Sprintf("jetstream { store_dir: %q }\n", filepath.Join(s.dir, "store"))
 	}
 	if o.pings {
-		text += "ping_interval: \"1s\"\nping_max: 2\n"
+		text += "ping_interval: \"4s\"\nping_max: 2\n"
 	}
 	return text
 }
@@ -141,15 +142,12 @@ func (s *server) signal(sig os.Signal) {
 	}
 }
 
-// serves says whether a client of that name is connected.
+// serves says whether a client of that name is connected, as far as the server says.
 func (s *server) serves(name string) bool {
-	s.t.Helper()
 	type connection struct{ Name string }
 	var answer struct{ Connections []connection }
-	if err := s.get("connz", &answer); err != nil {
-		s.t.Fatalf("ask nats-server for its connections: %v", err)
-	}
-	return slices.Contains(answer.Connections, connection{name})
+	err := s.get("connz", &answer)
+	return err != nil || slices.Contains(answer.Connections, connection{name})
 }
 
 // get asks the monitoring port.
@@ -169,13 +167,25 @@ func (s *server) get(page string, into any) error {
 	return json.NewDecoder(r.Body).Decode(into)
 }
 
-// freePort is a port of the loopback that nobody listens on. It is below those
-// that the kernel gives to clients: none of them may have it while the server is
-// down.
+// ports are those that servers of this process have, or had.
+var ports struct {
+	mu   sync.Mutex
+	last int
+}
+
+// freePort is a port of the loopback that nobody listens on, each time another one: the
+// servers of other tests may be down. It is below those that the kernel gives to
+// clients: none of them may have it while the server is down.
 func freePort(t *testing.T) int {
 	t.Helper()
-	for range 100 {
-		port := 20000 + rand.IntN(12000)
+	ports.mu.Lock()
+	defer ports.mu.Unlock()
+	if ports.last == 0 {
+		ports.last = rand.IntN(12000)
+	}
+	for range 12000 {
+		ports.last++
+		port := 20000 + ports.last%12000
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			l.Close()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"sync"
-	"time"
 )
 
 // witness knows what the transport delivered: it is told of every byte that went
@@ -61,7 +60,7 @@ func (w *witness) deliver(body []byte) {
 		return
 	}
 	w.seen++
-	m.delivered, m.at = true, time.Now()
+	m.delivered = true
 }
 
 // wire reads one connection of NATS's protocol, from the server's side.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,7 @@ type worker struct {
 	ledger   []*message
 	sent     uint64 // messages so far
 	refused  uint64 // of those, that the connection did not take
+	clears   uint64 // events so far that say that no rank holds anything
 }
 
 // rank is one rank of a worker. What it has published is in the worker's ledger.
@@ -74,7 +76,7 @@ type rank struct {
 	books     books
 }
 
-// message is a message that was published. delivered and at are the witness's.
+// message is a message that was published. delivered is the witness's.
 type message struct {
 	serial  uint64
 	rank    *rank
@@ -83,7 +85,6 @@ type message struct {
 	events  []saying
 
 	delivered bool
-	at        time.Time
 }
 
 // saying is what counts of an event: whether, and for how many, it says that
@@ -154,6 +155,7 @@ func (w *worker) spread(r *rank, ev *kvevent.Event) {
 		return
 	}
 	ev.AllRanks = true
+	w.clears++
 	for _, other := range w.ranks {
 		if other != r {
 			other.cache.clear()
@@ -183,8 +185,9 @@ func (w *worker) publish(r *rank, events []kvevent.Event) *message {
 	w.witness.expect(body, m)
 	w.ledger = append(w.ledger, m)
 	w.sent++
+	broken := (*net.OpError)(nil)
 	switch err := w.conn.Publish(w.subject, body); {
-	case errors.Is(err, nats.ErrReconnectBufExceeded):
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.As(err, &broken): // it knows, or finds out now
 		w.refused++
 	case err != nil:
 		w.t.Errorf("worker %v: %v", r.key, err)

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/warmpath/warmpath/internal/testcluster"
 )
@@ -23,7 +21,6 @@ import (
 // start runs the cluster that the tests of this file share; TestMain ends it.
 var start = sync.OnceValues(func() (*testcluster.Cluster, error) {
 	ctx := context.Background()
-	log.SetLogger(logr.Discard()) // clients ask for it
 	crds, err := foreignCRDs(ctx)
 	if err != nil {
 		return nil, err

@@ -9,12 +9,14 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/warmpath/warmpath/internal/cachedir"
 	"github.com/warmpath/warmpath/internal/testcluster"
+	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/app"
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
@@ -216,15 +218,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// freePort returns a port that was free a moment ago.
+// freePort returns a port on which nobody listens.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return portOf(t, l.Addr())
+	return strconv.Itoa(testport.Free(t))
 }
 
 func portOf(t *testing.T, addr net.Addr) string {

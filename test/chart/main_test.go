@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	"github.com/warmpath/warmpath/test/chart/helm"
@@ -23,6 +25,7 @@ var tools helm.Tools
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	log.SetLogger(logr.Discard()) // clients of clusters ask for it
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	var err error
 	tools, err = helm.Install(ctx, root, os.Stderr)

@@ -1,6 +1,7 @@
 // Package docs holds the tests of what the documents claim: every YAML block of
-// our kinds decodes, every curl command of the README does what the text says,
-// every metric in the documents exists, and every metric is documented.
+// our kinds decodes, every link between documents leads somewhere, every curl
+// command of the README does what the text says and can be explained, every metric
+// in the documents exists, and every metric is documented.
 package docs
 
 import (
@@ -87,9 +88,63 @@ func TestYAMLDecodes(t *testing.T) {
 	}
 }
 
-// demo is a running demo with the built-in gateway.
+// TestLinks follows every link from one document to another, and to a heading.
+func TestLinks(t *testing.T) {
+	var files []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "charts/*/README.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	links := 0
+	for _, file := range files {
+		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(read(t, file), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			path, heading, _ := strings.Cut(m[1], "#")
+			target := file
+			if path != "" {
+				target = filepath.Join(filepath.Dir(file), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which is not there", file, m[1])
+			} else if heading != "" && !slices.Contains(headings(read(t, target)), heading) {
+				t.Errorf("%s links to %s, which has no such heading", file, m[1])
+			}
+		}
+	}
+	if links == 0 {
+		t.Error("the documents have no links")
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// headings are the anchors of a document, as GitHub makes them. Comments of shell
+// commands count as well, which does no harm.
+func headings(text string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		kept := regexp.MustCompile(`[^\pL\pN\- _]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(kept, " ", "-"))
+	}
+	return all
+}
+
+// demo is a running demo, as its first lines describe it.
 type demo struct {
-	gateway, metrics string
+	binary, gateway, metrics string
+	explain                  []string // the arguments that it tells people to give to warmpath
 }
 
 func startDemo(t *testing.T, gateway string) demo {
@@ -118,7 +173,7 @@ func startDemo(t *testing.T, gateway string) demo {
 			t.Errorf("the demo ended badly after an interrupt: %v", err)
 		}
 	})
-	var d demo
+	d := demo{binary: binary}
 	lines := bufio.NewScanner(stderr)
 	said := ""
 	for lines.Scan() {
@@ -127,13 +182,16 @@ func startDemo(t *testing.T, gateway string) demo {
 		if m := regexp.MustCompile(`metrics on (http://\S+)/metrics`).FindStringSubmatch(line); m != nil {
 			d.metrics = m[1]
 		}
+		if m := regexp.MustCompile(`^explain +warmpath (explain --picker \S+ --model \S+) "(.*)"$`).FindStringSubmatch(line); m != nil {
+			d.explain = append(strings.Fields(m[1]), m[2])
+		}
 		if m := regexp.MustCompile(`^gateway .* on (http://\S+)`).FindStringSubmatch(line); m != nil {
 			d.gateway = m[1]
 			break
 		}
 	}
-	if d.gateway == "" || d.metrics == "" {
-		t.Fatalf("the demo did not say where it listens:\n%s", said)
+	if d.gateway == "" || d.metrics == "" || d.explain == nil {
+		t.Fatalf("the demo did not say where it listens, or how to ask it for reasons:\n%s", said)
 	}
 	go func() { _, _ = io.Copy(io.Discard, stderr) }()
 	return d
@@ -224,6 +282,11 @@ func testCurl(t *testing.T, d demo) {
 		t.Errorf("chat, second time: cached_tokens did not grow: %s", text)
 	}
 
+	want := "Of the 2 blocks " + first.Header.Get("x-sim-prefill-worker") + " holds 2"
+	if out := d.explained(t); !strings.Contains(out, want) {
+		t.Errorf("chat, third time: no %q in the explanation:\n%s", want, out)
+	}
+
 	resp, text = d.curl(t, commands[1])
 	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(text, "data: ") || !strings.Contains(text, "data: [DONE]") {
 		t.Errorf("stream of token ids: %s: %s", resp.Status, text)
@@ -235,11 +298,21 @@ func testCurl(t *testing.T, d demo) {
 	}
 }
 
+// explained runs the command that the demo prints.
+func (d demo) explained(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), d.binary, d.explain...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(d.explain, " "), err, out)
+	}
+	return string(out)
+}
+
 // testMetrics compares the metrics that the demo's picker serves with those that
 // the documents name, both ways.
 func testMetrics(t *testing.T, d demo) {
 	served := ""
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(served, "warmpath_engine_waiting_requests{"); {
+	for end := time.Now().Add(time.Minute); !strings.Contains(served, "warmpath_engine_waiting_requests{"); {
 		// What engines say of themselves is there once they have been asked.
 		if _, served = d.do(t, http.MethodGet, d.metrics+"/metrics", nil, ""); time.Now().After(end) {
 			t.Fatal("the metrics of the workers' engines are never read")
@@ -276,5 +349,50 @@ func testMetrics(t *testing.T, d demo) {
 		if m[1] != "warmpath_build_info" && !slices.Contains(documented, m[1]) {
 			t.Errorf("docs/operate.md does not name %s", m[1])
 		}
+	}
+	testLabels(t, string(operate), served)
+}
+
+// testLabels compares the labels of what is served with those in the table of
+// metrics, by which the alerts and dashboards of the chart are checked. Of the values,
+// it looks at those of labels that alerts and dashboards select by.
+func testLabels(t *testing.T, operate, served string) {
+	rows := map[string]string{}   // of the table, by metric
+	labels := map[string]string{} // as they are written there
+	for _, row := range regexp.MustCompile(`(?m)^\| `+"`"+`warmpath_.*$`).FindAllString(operate, -1) {
+		names, _, _ := strings.Cut(row, " | ")
+		for _, m := range regexp.MustCompile("`(warmpath_[a-z_]+)({[a-z_,]+})?`").FindAllStringSubmatch(names, -1) {
+			rows[m[1]], labels[m[1]] = row, m[2]
+		}
+	}
+	label := regexp.MustCompile(`([a-z_]+)="((?:[^"\\]|\\.)*)"`)
+	seen := 0
+	for _, m := range regexp.MustCompile(`(?m)^(warmpath_[a-z_]+?)(?:_bucket|_sum|_count)?(?:{(.*)})? `).FindAllStringSubmatch(served, -1) {
+		name := m[1]
+		if rows[name] == "" {
+			continue // said already, but for warmpath_build_info
+		}
+		seen++
+		var have, want []string
+		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+			if l[1] == "le" {
+				continue
+			}
+			have = append(have, l[1])
+			if slices.Contains([]string{"direction", "kind", "part", "result", "role", "source"}, l[1]) && !strings.Contains(rows[name], "`"+l[2]+"`") {
+				t.Errorf("docs/operate.md does not say what %s is where %s=%q", name, l[1], l[2])
+			}
+		}
+		if in := strings.Trim(labels[name], "{}"); in != "" {
+			want = strings.Split(in, ",")
+		}
+		slices.Sort(have)
+		slices.Sort(want)
+		if !slices.Equal(have, want) {
+			t.Errorf("%s has the labels %q, in docs/operate.md %q", name, have, want)
+		}
+	}
+	if seen < 100 {
+		t.Errorf("%d series were compared", seen)
 	}
 }

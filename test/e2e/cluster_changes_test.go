@@ -16,6 +16,7 @@ import (
 	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
+	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
@@ -62,13 +63,14 @@ type change struct {
 }
 
 // TestClusterChangesReachDecisions measures how long the picker takes from the end
-// of a write until a request is routed by it.
+// of a write until a request is routed by it. What it may take is said in requests:
+// that many take about a second, and longer where all else does.
 func TestClusterChangesReachDecisions(t *testing.T) {
 	t.Parallel()
-	const rounds = 5
+	const rounds, most = 5, 100
 	d := install(t, cluster(t))
 	d.pods(false) // one that stays, and one that changes
-	otherPort := freePort(t)
+	otherPort := testport.Free(t)
 	moved := d.sim("agg-0-elsewhere", fleet.Aggregated, "--listen", fmt.Sprintf("%s:%d", d.ip(1), otherPort))
 	d.sim("agg-1-elsewhere", fleet.Aggregated, "--listen", d.addr(d.ip(3)))
 	d.sim("agg-2", fleet.Aggregated, "--listen", d.addr(d.ip(4)))
@@ -90,7 +92,7 @@ func TestClusterChangesReachDecisions(t *testing.T) {
 		}
 	}
 	changing := d.addr(d.ip(2))
-	took := map[string][]time.Duration{}
+	took, sent := map[string][]time.Duration{}, map[string][]int{}
 	for range rounds {
 		for _, c := range []change{
 			{"pod not ready", func() { d.c.SetReady(t, d.ns, "agg-1", false) }, changing, false},
@@ -106,21 +108,24 @@ func TestClusterChangesReachDecisions(t *testing.T) {
 			{"another target port", port(otherPort), moved.addr(), true},
 			{"the target port of before", port(d.port), changing, true},
 		} {
-			took[c.what] = append(took[c.what], d.measure(c))
+			after, requests := d.measure(c)
+			took[c.what], sent[c.what] = append(took[c.what], after), append(sent[c.what], requests)
 		}
 		d.c.DeletePod(t, d.ns, "agg-2")
 	}
-	for what, list := range took {
+	for what, list := range sent {
 		slices.Sort(list)
-		t.Logf("%-26s %v", what, list)
-		if median := list[rounds/2]; median > time.Second {
-			t.Errorf("%s: a decision showed it after %s in the median, want at most 1s", what, median)
+		slices.Sort(took[what])
+		t.Logf("%-26s %v, %d requests", what, took[what], list)
+		if median := list[rounds/2]; median > most {
+			t.Errorf("%s: the %d. decision showed it in the median, want the %d. or one before", what, median, most)
 		}
 	}
 }
 
-// measure makes a change and returns how long it took until a decision showed it.
-func (d *deployment) measure(c change) time.Duration {
+// measure makes a change and returns how long it took until a decision showed it, and
+// how many requests were sent until then.
+func (d *deployment) measure(c change) (took time.Duration, requests int) {
 	d.t.Helper()
 	if _, in := d.picked(c.endpoint); in == c.in {
 		d.t.Fatalf("%s: a decision shows it before it was written", c.what)
@@ -128,10 +133,11 @@ func (d *deployment) measure(c change) time.Duration {
 	c.write()
 	start := time.Now()
 	eventually(d.t, c.what+" is seen by a decision", func() bool {
+		requests++
 		_, in := d.picked(c.endpoint)
 		return in == c.in
 	})
-	return time.Since(start)
+	return time.Since(start), requests
 }
 
 // TestClusterLeavesOldPlaces wants endpoints that the pool no longer has to be
@@ -164,7 +170,7 @@ func TestClusterLeavesOldPlaces(t *testing.T) {
 
 	// All workers are restarted on another port.
 	agg[1].stop(t)
-	port := freePort(t)
+	port := testport.Free(t)
 	d.sim("agg-1", fleet.Aggregated, "--listen", fmt.Sprintf("%s:%d", d.ip(2), port))
 	d.changePool(func(s *inferencev1.InferencePoolSpec) { s.TargetPorts[0].Number = inferencev1.PortNumber(port) })
 	await(fmt.Sprintf("%s:%d", d.ip(2), port), "agg-1")

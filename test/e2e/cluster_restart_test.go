@@ -14,6 +14,7 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/internal/testcluster"
+	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/fleet"
 )
 
@@ -37,11 +38,11 @@ func (d *deployment) startStandaloneEnvoy(hosts ...string) {
 	if strings.Count(config, endpoints+name) != 1 {
 		d.t.Fatalf("the chart's Envoy does not name the pickers as this test expects:\n%s", config)
 	}
-	requests, admin := freePort(d.t), freePort(d.t)
+	requests, admin := testport.Free(d.t), testport.Free(d.t)
 	config = strings.NewReplacer(
 		name, strings.TrimSuffix(pickers, ","),
 		"port_value: 8080}", fmt.Sprintf("port_value: %d}", requests),
-		"port_value: 8081}", fmt.Sprintf("port_value: %d}", freePort(d.t)),
+		"port_value: 8081}", fmt.Sprintf("port_value: %d}", testport.Free(d.t)),
 		"port_value: 9901}", fmt.Sprintf("port_value: %d}", admin),
 	).Replace(config)
 	path := filepath.Join(d.dir, "envoy.yaml")
@@ -86,7 +87,7 @@ func TestClusterPickerRestarts(t *testing.T) {
 		`routingPolicy.spec={"eventPlane":{"speculationTTL":"0s","jetStream":{"enabled":true,"storage":"Memory","maxBytes":1048576}}}`)
 	agg, _ := d.pods(false)
 	host := d.ip(101)
-	d.run("epp-0", serveAt(host, "15s"))
+	d.run("epp-0", serveAt(host, "30s"))
 	d.startStandaloneEnvoy(host)
 	prompt := tokens(1, 20*blockSize)
 	holder := d.sticks(prompt, agg).prefill()
@@ -94,10 +95,11 @@ func TestClusterPickerRestarts(t *testing.T) {
 	// A recorder streams; only it is ready when the stream is opened.
 	turn := make(chan struct{})
 	newRecorderAt(t, "slow-0", fleet.Aggregated, []string{d.addr(d.ip(3))}, streamer(turn))
+	d.createPod("slow-0", labels(fleet.Aggregated), d.ip(3))
+	d.awaitMetric(3, "warmpath_pool_workers") // first: of one worker alone it must be sure which it is
 	for _, w := range agg {
 		d.c.SetReady(t, d.ns, w.name, false)
 	}
-	d.createPod("slow-0", labels(fleet.Aggregated), d.ip(3))
 	d.awaitMetric(1, "warmpath_pool_workers")
 	stream := d.stream(turn)
 	for _, w := range agg {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/warmpath/warmpath/internal/testcluster"
+	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/test/chart/helm"
 )
@@ -102,13 +103,14 @@ func (s *stack) install(c *testcluster.Cluster, values ...string) *deployment {
 	t := s.t
 	t.Helper()
 	d := &deployment{
-		stack: s, c: c, ns: c.Namespace(t), port: freePort(t),
+		stack: s, c: c, ns: c.Namespace(t), port: testport.Free(t),
 		network: fmt.Sprintf("127.%d.%d.", 1+rand.IntN(250), rand.IntN(250)),
 	}
 	d.rendered = d.render(values...)
 	for _, o := range d.rendered {
 		d.apply(o)
 	}
+	d.awaitRights("list", "watch")
 	return d
 }
 

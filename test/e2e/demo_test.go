@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"regexp"
@@ -78,13 +80,43 @@ func processesNaming(t *testing.T, text string) (found []string) {
 	return found
 }
 
+// lines of the live view are a second each: requests, errors, hit rate.
+var lineOfView = regexp.MustCompile(`(?m)^ +\d+s +(\d+) +(\d+) +([\d.]+)% `)
+
+// awaitView waits until the live view has n lines with requests, and that many requests
+// in all. It returns the hit rates of these lines.
+func awaitView(t *testing.T, p *process, view *lockedBuffer, n, requests int) (rates []float64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the demo shows %d requests in %d lines", requests, n), func() bool {
+		sum := 0
+		rates = nil
+		for _, m := range lineOfView.FindAllStringSubmatch(view.String(), -1) {
+			served, err := strconv.Atoi(m[1])
+			rate, err2 := strconv.ParseFloat(m[3], 64)
+			if err := errors.Join(err, err2); err != nil {
+				t.Fatal(err)
+			}
+			if sum += served; served > 0 {
+				rates = append(rates, rate)
+			}
+		}
+		if !p.running() {
+			t.Fatalf("the demo has ended:\n%s", tail(p.stderr.String()))
+		}
+		return len(rates) >= n && sum >= requests
+	})
+	return rates
+}
+
 // TestDemo runs the README's demo, shorter, with the switch to prefill/decode.
 func TestDemo(t *testing.T) {
 	for _, front := range []string{"envoy", "builtin"} {
 		t.Run(front, func(t *testing.T) {
 			t.Parallel()
-			p, tmp := startDemo(t, "--gateway", front, "--duration", "8s", "--split-at", "4s")
-			p.wait(t)
+			p, tmp := startDemo(t, "--gateway", front, "--split-at", "4s")
+			hits := regexp.MustCompile(`(?s)re-deploying.* [1-9]\d* +0 +(0\.[1-9]|[1-9]\d*\.\d)% [^\n]* prefill-\d `)
+			eventually(t, "prefill workers find prompts in their caches", func() bool { return !p.running() || hits.MatchString(p.stderr.String()) })
+			p.end(t, syscall.SIGINT)
 			r := readDemo(t, p)
 			if r.Gateway != front || r.Errors != 0 || r.Requests == 0 || r.Events == 0 || r.PrefillHeaderSeen == 0 {
 				t.Errorf("result %+v", r)
@@ -112,8 +144,9 @@ func TestDemo(t *testing.T) {
 // prefill workers without affinity would share each tenant's prompts by halves.
 func TestDemoConcentrates(t *testing.T) {
 	t.Parallel()
-	p, _ := startDemo(t, "--gateway", "builtin", "--duration", "10s")
-	p.wait(t)
+	p, _ := startDemo(t, "--gateway", "builtin")
+	awaitView(t, p, &p.stderr, 9, 150)
+	p.end(t, syscall.SIGINT)
 	r := readDemo(t, p)
 	if r.TopWorkerShare < 0.65 {
 		t.Errorf("a tenant's busiest worker computed %.2f of its prompts, want at least 0.65", r.TopWorkerShare)
@@ -129,19 +162,9 @@ func TestDemoConcentrates(t *testing.T) {
 // TestDemoShowsTheClimb reads the live view: the hit rate climbs.
 func TestDemoShowsTheClimb(t *testing.T) {
 	t.Parallel()
-	p := start(t, "demo", []string{"TMPDIR=" + t.TempDir()}, warmpathBinary, "demo", "--port", "0", "--gateway", "builtin", "--duration", "8s")
-	p.wait(t)
-	var rates []float64
-	for _, m := range regexp.MustCompile(`(?m)^ +\d+s +[1-9]\d* +0 +([\d.]+)% +[\d.]+% +\d+  [A-H]: `).FindAllStringSubmatch(p.stdout.String(), -1) {
-		rate, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rates = append(rates, rate)
-	}
-	if len(rates) < 4 {
-		t.Fatalf("%d lines with requests in\n%s", len(rates), p.stdout.String())
-	}
+	p := start(t, "demo", []string{"TMPDIR=" + t.TempDir()}, warmpathBinary, "demo", "--port", "0", "--gateway", "builtin")
+	rates := awaitView(t, p, &p.stdout, 7, 0)
+	p.end(t, syscall.SIGINT)
 	if first, last := rates[0], rates[len(rates)-1]; last <= first {
 		t.Errorf("the hit rate went from %v%% to %v%%", first, last)
 	}

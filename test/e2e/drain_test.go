@@ -42,7 +42,7 @@ func TestDrain(t *testing.T) {
 		}
 	})
 	s.list(&agg.worker)
-	s.startPicker(pickerOptions{drain: "15s"})
+	s.startPicker(pickerOptions{drain: "30s"})
 	s.startGateway(gateway.Config{})
 	serving := s.healthClient(t)
 	if got := serving(""); got != healthv1.HealthCheckResponse_SERVING {
@@ -148,9 +148,8 @@ func TestPrefillGone(t *testing.T) {
 			n := 0
 			wantLogged := func(gone, again int) {
 				t.Helper()
-				if a, b := len(s.picker.logged(missing)), len(s.picker.logged(back)); a != gone || b != again {
-					t.Errorf("logged %d times that prefill workers are gone and %d times that they are back, want %d and %d", a, b, gone, again)
-				}
+				s.picker.wantLogged(t, gone, missing)
+				s.picker.wantLogged(t, again, back)
 			}
 			split := func() {
 				t.Helper()

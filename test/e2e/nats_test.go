@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/block"
 	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/gateway"
@@ -20,7 +21,7 @@ import (
 func TestNATSComesLater(t *testing.T) {
 	t.Parallel()
 	s := &stack{t: t, dir: t.TempDir(), client: newClient(t, false)}
-	port := freePort(t)
+	port := testport.Free(t)
 	s.natsURL = fmt.Sprintf("nats://127.0.0.1:%d", port)
 	prefill, decode := s.pool(true)
 	s.list(join(prefill, decode)...)
@@ -56,7 +57,7 @@ func (s *stack) awaitConnected(publishers []*worker) {
 func TestNATSRestarts(t *testing.T) {
 	t.Parallel()
 	s := &stack{t: t, dir: t.TempDir(), client: newClient(t, false)}
-	port := freePort(t)
+	port := testport.Free(t)
 	s.bus = startNATS(t, port)
 	s.natsURL = s.bus.ClientURL()
 	prefill, decode := s.pool(true)
@@ -66,7 +67,17 @@ func TestNATSRestarts(t *testing.T) {
 	s.awaitConnected(prefill)
 	old := tokens(1, 20*blockSize)
 	holder := s.sticks(old, prefill).prefill()
-	load := s.traffic(2)
+	// Workers that hold all prompts of the traffic tell nothing new while NATS is away:
+	// of a worker whose events are lost the picker forgets what it knew.
+	const clients = 2
+	for _, w := range prefill {
+		for i := range clients * trafficPrompts {
+			prompt := trafficPrompt(i%clients, i/clients)
+			s.ok(post(t, "http://"+w.addr()+"/v1/completions", completion(prompt), nil))
+			s.awaitHeld(w.name, prompt)
+		}
+	}
+	load := s.traffic(clients)
 	for n := range 2 {
 		stopNATS(s.bus)
 		s.awaitMetric(0, "warmpath_event_plane_connected")
@@ -100,6 +111,7 @@ func TestMalformedEvents(t *testing.T) {
 			s.startGateway(gateway.Config{})
 			prompt := tokens(1, 8*blockSize)
 			s.sticks(prompt, agg)
+			eventually(t, "the events are recorded", func() bool { return len(good()) > 0 })
 			before := s.index()
 
 			sent := 0.0
@@ -153,7 +165,9 @@ func TestMalformedEvents(t *testing.T) {
 			if !s.picker.running() {
 				t.Error("the picker has ended")
 			}
-			if n := len(s.picker.logged("an event could not be read and was skipped; more within a minute are only counted")); n == 0 || n > 2 {
+			const skipped = "an event could not be read and was skipped; more within a minute are only counted"
+			s.picker.awaitLog(t, skipped)
+			if n := len(s.picker.logged(skipped)); n > 2 {
 				t.Errorf("bad events were logged %d times", n)
 			}
 		})
@@ -196,9 +210,6 @@ func (s *stack) record() (*nats.Conn, func() []*nats.Msg) {
 	return conn, func() []*nats.Msg {
 		mu.Lock()
 		defer mu.Unlock()
-		if len(list) == 0 {
-			s.t.Fatal("no event was recorded")
-		}
 		return append([]*nats.Msg(nil), list...)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -150,12 +151,23 @@ func (p *process) awaitLog(t *testing.T, msg string) record {
 	t.Helper()
 	var list []record
 	eventually(t, p.name+" logs "+msg, func() bool {
-		if list = p.logged(msg); len(list) == 0 && !p.running() {
+		ended := !p.running() // looked at first: what it said last is in the log then
+		if list = p.logged(msg); len(list) == 0 && ended {
 			t.Fatalf("%s ended before it logged %q:\n%s", p.name, msg, tail(p.stderr.String()))
 		}
 		return len(list) > 0
 	})
 	return list[0]
+}
+
+// wantLogged waits until the log has a message n times, and wants it no more often. A
+// process that has answered may have said so before, and the test not have read it.
+func (p *process) wantLogged(t *testing.T, n int, msg string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s logs %d times: %s", p.name, n, msg), func() bool { return len(p.logged(msg)) >= n })
+	if got := len(p.logged(msg)); got != n {
+		t.Errorf("%s logged %d times, want %d: %s", p.name, got, n, msg)
+	}
 }
 
 // eventually waits until a condition holds.

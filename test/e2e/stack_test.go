@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -76,19 +74,6 @@ func startNATS(t *testing.T, port int) *server.Server {
 	return bus
 }
 
-// freePort returns a TCP port that stays free while nobody listens on it: it is
-// outside the range from which systems hand out ports.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for {
-		port := 20_000 + rand.IntN(10_000)
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			l.Close()
-			return port
-		}
-	}
-}
-
 // stopNATS may be called again for a server that has stopped.
 func stopNATS(bus *server.Server) {
 	bus.Shutdown()
@@ -126,7 +111,7 @@ func (s *stack) startPickerUnready(o pickerOptions) {
 	}
 	ttl := "0s"
 	if o.guesses {
-		ttl = "5s"
+		ttl = "10m" // of no guess that a test is about
 	}
 	config := fmt.Sprintf(`apiVersion: %s
 kind: %s
@@ -138,6 +123,7 @@ spec:
 %s
 `, v1alpha1.APIVersion, v1alpha1.KindEndpointPickerConfig, cmp.Or(o.listen, "127.0.0.1:0"), cmp.Or(o.drain, "1500ms"), o.server, blockSize, s.natsURL, namespace, ttl, o.events, o.spec)
 	s.runPicker("epp", config, nil)
+	s.picker.awaitLog(s.t, "pool changed") // the list that it starts with
 }
 
 // runPicker runs cmd/epp with a configuration and returns as soon as it serves.

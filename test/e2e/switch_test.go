@@ -130,6 +130,12 @@ type traffic struct {
 	bad []string
 }
 
+// trafficPrompts is how many prompts a client sends in turn.
+const trafficPrompts = 7
+
+// trafficPrompt is the n-th of a client.
+func trafficPrompt(client, n int) []uint32 { return tokens(100+n, (20+n)*blockSize+client) }
+
 // traffic starts clients that send one request after the other until stop.
 func (s *stack) traffic(clients int) *traffic {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
@@ -141,7 +147,7 @@ func (s *stack) traffic(clients int) *traffic {
 	for i := range clients {
 		l.wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				l.one(ctx, s, tokens(100+n%7, (20+n%7)*blockSize+i))
+				l.one(ctx, s, trafficPrompt(i, n%trafficPrompts))
 				l.done[i].Add(1)
 			}
 		})

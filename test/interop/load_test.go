@@ -125,8 +125,9 @@ type loadRig struct {
 func startLoads(t *testing.T, cfg StackConfig) *loadRig {
 	t.Helper()
 	cfg.NATSURL, cfg.BlockSize, cfg.Blocks, cfg.Router = StartNATS(t), blockSize, 1024, "kv"
-	// At a real engine's pace, so that a long answer lasts until it is given up.
-	cfg.Speedup = 1
+	// At a quarter of a real engine's pace a long answer lasts two minutes: until it is
+	// given up, also where all that is waited for before takes long.
+	cfg.Speedup = 0.25
 	r := &loadRig{stack: StartStack(t, cfg)}
 	r.picker = StartPicker(t, r.stack, PickerConfig{Binary: pickerBinary(t)})
 	// From here on the picker hears whatever is recorded.
@@ -250,7 +251,11 @@ func (r *loadRig) finish(t *testing.T, n int) {
 func (r *loadRig) checkEngines(t *testing.T) *loadWords {
 	t.Helper()
 	keys := r.keys()
+	wantTold := releases[r.stack.cfg.Version].workersTellPrefill
 	w := r.wait(t, func(w *loadWords) error {
+		if wantTold && w.byWorkers == 0 {
+			return errors.New("no worker has told the end of a prefill")
+		}
 		if len(w.passes) < len(keys) || len(w.used) == 0 {
 			return fmt.Errorf("%d ranks tell of their steps and %d of their blocks, want %d and some", len(w.passes), len(w.used), len(keys))
 		}

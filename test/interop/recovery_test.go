@@ -223,23 +223,31 @@ func TestRecovery(t *testing.T) {
 	})
 }
 
-// checkTail closes a gap: what comes from some event on is what NATS brought.
+// checkTail closes a gap: what comes from some event on is what NATS brought. It
+// waits for events that are on their way.
 func (r *recoveryRig) checkTail(t *testing.T, key fleet.Key) {
 	t.Helper()
-	last := r.check(t, key)
-	all := heard(t, r.events.Events(), key)
-	for _, from := range []uint64{2, last / 2, last} {
-		a := r.ask(t, key, &from)
-		if a.Kind != recovery.Events || a.LastEventID != last {
-			t.Errorf("from event %d: %s up to %d, want Events up to %d", from, a.Kind, a.LastEventID, last)
+	ctx, cancel := contextWithDeadline(t)
+	defer cancel()
+	if err := poll(ctx, func() error {
+		all := heard(t, r.events.Events(), key)
+		last := uint64(len(all))
+		for _, from := range []uint64{2, last / 2, last} {
+			a := r.ask(t, key, &from)
+			if a.Kind != recovery.Events || a.LastEventID != last {
+				return fmt.Errorf("from event %d: %s up to %d, want Events up to %d", from, a.Kind, a.LastEventID, last)
+			}
+			if diff := cmp.Diff(all[from-1:], a.Events); diff != "" {
+				return fmt.Errorf("from event %d (-NATS +answer):\n%s", from, diff)
+			}
 		}
-		if diff := cmp.Diff(all[from-1:], a.Events); diff != "" {
-			t.Errorf("from event %d (-NATS +answer):\n%s", from, diff)
+		next := last + 1
+		if a := r.ask(t, key, &next); a.Kind != recovery.TooNew || a.LastEventID != last {
+			return fmt.Errorf("from the next event: %+v, want TooNew after %d", a, last)
 		}
-	}
-	next := last + 1
-	if a := r.ask(t, key, &next); a.Kind != recovery.TooNew || a.LastEventID != last {
-		t.Errorf("from the next event: %+v, want TooNew after %d", a, last)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -248,17 +256,14 @@ func (r *recoveryRig) checkTail(t *testing.T, key fleet.Key) {
 func (r *recoveryRig) checkRing(t *testing.T, key fleet.Key) {
 	t.Helper()
 	const ring = 1024
+	for sent := uint64(0); ReadLedger(r.events.Events()).lastID[key] <= ring+100; sent += 50 {
+		if sent > 10*ring {
+			t.Fatalf("%d prompts do not fill the ring", sent)
+		}
+		r.fill(t, key, 1_000_000+sent, 50)
+	}
 	ctx, cancel := contextWithDeadline(t)
 	defer cancel()
-	for seed := uint64(1_000_000); ; seed += 50 {
-		r.fill(t, key, seed, 50)
-		if ReadLedger(r.events.Events()).lastID[key] > ring+100 {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal("the ring does not fill")
-		}
-	}
 	one := uint64(1)
 	if err := poll(ctx, func() error {
 		messages := r.events.Events()

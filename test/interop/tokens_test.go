@@ -74,9 +74,7 @@ func TestChatInProcess(t *testing.T) {
 			{matched, "warmpath_prompt_blocks_total", []string{`kind="matched"`}},
 			{2 * matched, "warmpath_prompt_blocks_total", []string{`kind="total"`}},
 		} {
-			if got, err := c.picker.sum(t.Context(), m.name, m.labels...); err != nil || got != m.want {
-				t.Errorf("%s %v is %v, %v, want %v", m.name, m.labels, got, err, m.want)
-			}
+			c.waitMetric(t, m.want, m.name, m.labels...)
 		}
 	})
 }

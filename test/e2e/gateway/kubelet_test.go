@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -65,6 +66,13 @@ func (s *site) launchPicker() *picker {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	account := d.Spec.Template.Spec.ServiceAccountName
+	eventually(s.t, "the API server goes by the chart's Role", func() error {
+		if !mesh.cluster.May(s.t, s.ns, account, "list", "", "pods") {
+			return fmt.Errorf("%s may not list pods yet", account)
+		}
+		return nil
+	})
 	p.admin = "http://" + netip.AddrPortFrom(p.addr, port).String()
 	mesh.cluster.CreatePod(s.t, testcluster.Pod{
 		Namespace: s.ns, Name: p.pod, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations,
@@ -279,6 +287,17 @@ func (p *picker) metric(name string, labels ...string) float64 {
 		p.site.t.Fatal(err)
 	}
 	return sum(p.site.t, text, name, labels...)
+}
+
+// isAsked waits until the picker has decided something.
+func (p *picker) isAsked() {
+	p.site.t.Helper()
+	eventually(p.site.t, p.pod+" is asked", func() error {
+		if p.metric("warmpath_decisions_total") == 0 {
+			return errors.New("it has decided nothing")
+		}
+		return nil
+	})
 }
 
 // sees waits until the picker knows a number of workers.

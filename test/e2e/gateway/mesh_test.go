@@ -288,8 +288,8 @@ func wantTrue(conditions []any, types ...string) error {
 	return nil
 }
 
-// probes makes a connection per request.
-var probes = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+// probes makes a connection per request. Only what hangs for good takes that long.
+var probes = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 
 // ok is an error unless a URL answers 200.
 func ok(url string) error {

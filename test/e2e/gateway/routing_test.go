@@ -124,10 +124,11 @@ func TestPodsComeAndGo(t *testing.T) {
 	p.sees(1)
 	// Envoy learns of the new pod on a way of its own.
 	eventually(t, "c serves", func() error {
-		if r := s.complete(prompt); r.decode() != "c" {
-			return fmt.Errorf("%s served", r.decode())
+		r, err := s.send("/v1/completions", completion(prompt))
+		if err == nil && r.decode() != "c" {
+			err = fmt.Errorf("answer %d, %q served", r.status, r.decode())
 		}
-		return nil
+		return err
 	})
 	goTo("c alone is left", "c")
 }

@@ -149,6 +149,25 @@ func (s *site) start() {
 		}
 		return errors.New("no picker was asked: the gateway failed open")
 	})
+	s.reachable()
+}
+
+// reachable waits until the gateway knows all workers. Until then it sends what a picker
+// meant for one of them elsewhere.
+func (s *site) reachable() {
+	s.t.Helper()
+	eventually(s.t, "the gateway knows all workers", func() error {
+		clusters, err := fetch("http://" + at(envoyAdmin) + "/clusters")
+		if err != nil {
+			return err
+		}
+		for _, w := range s.workers {
+			if !strings.Contains(clusters, w.addr.String()+"::") {
+				return fmt.Errorf("it does not know %s at %s", w.name, w.addr)
+			}
+		}
+		return nil
+	})
 }
 
 // deployment is the pickers' Deployment, as the API server has it.

@@ -25,6 +25,7 @@ import (
 const (
 	model     = "warmpath/demo"
 	blockSize = 16
+	question  = "Why is the sky blue?" // the README asks it, too
 	namespace = "demo"
 )
 
@@ -93,6 +94,7 @@ func newStack(ctx context.Context, cfg *Config) (_ *stack, err error) {
 		return nil, err
 	}
 	fmt.Fprintf(cfg.Progress, "picker      ext-proc on %s, metrics on http://%s/metrics\n", s.picker.ExtProcAddr(), s.picker.MetricsAddr())
+	fmt.Fprintf(cfg.Progress, "explain     warmpath explain --picker http://%s --model %s %q\n", s.picker.MetricsAddr(), model, question)
 	if s.front, err = startFront(ctx, s.running, cfg, s.picker.ExtProcAddr().String(), s.run); err != nil {
 		return nil, err
 	}
@@ -187,7 +189,7 @@ spec:
 		return err
 	}
 	s.run("picker", func() error { return s.picker.Run(s.running) })
-	return until(s.running, 10*time.Second, "the picker sees its workers and NATS", func() bool { return s.picker.Ready() == nil })
+	return until(s.running, time.Minute, "the picker sees its workers and NATS", func() bool { return s.picker.Ready() == nil })
 }
 
 // splitAt replaces the aggregated workers by prefill and decode workers while

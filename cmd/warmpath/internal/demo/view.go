@@ -71,14 +71,15 @@ func shares(by map[string]int) string {
 // summary is the end of the demo for people.
 func summary(w io.Writer, r *Result) error {
 	if r.Requests == 0 {
-		_, err := fmt.Fprintf(w, "\nThe demo sent no requests of its own. The picker received %d KV events; %d requests carried a prefill pick to their decode worker.\n",
+		_, err := fmt.Fprintf(w, "\nThe demo sent no requests of its own. The picker received %d KV events. %d requests came to a decode worker with the name of a prefill worker.\n",
 			r.Events, r.PrefillHeaderSeen)
 		return err
 	}
 	_, err := fmt.Fprintf(w, `
 %d requests, %d errors. %.1f%% of all prompt tokens were found in a cache (%.1f%% in the last 10 s); an infinite cache would have found %.1f%%.
-The picker received %d KV events. %d requests carried a prefill pick to their decode worker.
-In the last 10 s a tenant's busiest worker computed %.0f%% of its prompts, in the mean.
+The picker received %d KV events. %d requests came to a decode worker with the name of a prefill worker.
+In the last 10 s one worker computed %.0f%% of a tenant's prompts, on average over the tenants.
+Requests that each worker had a part in:
 `, r.Requests, r.Errors, 100*r.HitRate, 100*r.HitRateLast10s, 100*r.Ceiling, r.Events, r.PrefillHeaderSeen, 100*r.TopWorkerShare)
 	if err != nil {
 		return err
