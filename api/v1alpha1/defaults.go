@@ -38,6 +38,7 @@ func (s *RoutingPolicySpec) Default() {
 	setList(&r.Decode, "decode")
 	setList(&r.Aggregated, "worker", "backend", "both", "prefill-decode")
 	t := &s.Topology
+	set(&t.LabelsFrom, LabelsFromPods)
 	setList(&t.ZoneLabels, "topology.kubernetes.io/zone", "dynamo.topology/zone")
 	setList(&t.RackLabels, "topology.kubernetes.io/rack", "dynamo.topology/rack")
 	setList(&t.HostLabels, "kubernetes.io/hostname", "dynamo.topology/host")

@@ -85,6 +85,9 @@ func TestEveryPresetHasAnExample(t *testing.T) {
 	}
 }
 
+// inNoNamespace are kinds whose objects belong to the whole cluster.
+var inNoNamespace = []string{"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+
 // unique fails when two objects are one for the API server.
 func unique(t *testing.T, all []object) {
 	t.Helper()
@@ -95,7 +98,7 @@ func unique(t *testing.T, all []object) {
 			t.Errorf("%s is there twice", key)
 		}
 		seen[key] = true
-		if ns := text(o, "metadata", "namespace"); ns == "" && text(o, "kind") != "CustomResourceDefinition" {
+		if ns := text(o, "metadata", "namespace"); ns == "" && !slices.Contains(inNoNamespace, text(o, "kind")) {
 			t.Errorf("%s has no namespace", key)
 		}
 	}
