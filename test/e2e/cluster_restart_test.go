@@ -41,7 +41,7 @@ func (d *deployment) startStandaloneEnvoyFor(pickers, workers []string, values .
 	requests, admin := freePort(d.t), freePort(d.t)
 	config = strings.NewReplacer(
 		// A busy machine must not make Envoy take a picker for dead that is only slow.
-		"- timeout: 1s", "- timeout: 30s",
+		"- timeout: 1s", "- timeout: 30s", "connect_timeout: 1s", "connect_timeout: 30s",
 		"connection_keepalive: {interval: 5s, timeout: 5s}", "connection_keepalive: {interval: 5s, timeout: 60s}",
 		"port_value: 8080}", fmt.Sprintf("port_value: %d}", requests),
 		"port_value: 8081}", fmt.Sprintf("port_value: %d}", freePort(d.t)),

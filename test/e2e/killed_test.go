@@ -78,9 +78,9 @@ type phase struct {
 var phases = []phase{
 	{name: "before-its-body", sent: 0},
 	{name: "in-its-body", sent: 0.5},
-	{name: "being-decided", sent: 1, text: true},
 	{name: "waiting", sent: 1, hold: "answer", decided: true},
 	{name: "in-the-answer", sent: 1, hold: "stream", decided: true},
+	{name: "being-decided", sent: 1, text: true}, // the last: workers have a minute to answer
 }
 
 const (
@@ -199,7 +199,7 @@ func (k *killing) open(ph phase) *held {
 		k.t.Fatal(err)
 	}
 	k.t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(5 * patience)); err != nil {
 		k.t.Fatal(err)
 	}
 	r := &held{phase: ph, id: fmt.Sprintf("%s-%d", ph.name, k.made), conn: conn, answer: bufio.NewReader(conn)}
