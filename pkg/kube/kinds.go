@@ -56,11 +56,17 @@ func (k *kind) qualified() string {
 
 func (k *kind) attach(informer toolscache.SharedIndexInformer) { k.informer.Store(&informer) }
 
-// synced says whether all objects were read at least once by the informer at work.
-func (k *kind) synced() bool {
+// reader returns the informer at work once it has read all objects; nil before.
+func (k *kind) reader() toolscache.SharedIndexInformer {
 	informer := k.informer.Load()
-	return k.state.Load() == kindFollowed && informer != nil && (*informer).HasSynced()
+	if k.state.Load() != kindFollowed || informer == nil || !(*informer).HasSynced() {
+		return nil
+	}
+	return *informer
 }
+
+// synced says whether all objects were read at least once by the informer at work.
+func (k *kind) synced() bool { return k.reader() != nil }
 
 // settled says whether there is nothing to wait for: all was read, or the API
 // server does not have the kind, or does not let us read it.
@@ -73,11 +79,10 @@ func (k *kind) settled() bool {
 func (k *kind) objects() toolscache.Store {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case k.state.Load() != kindFollowed:
+	if k.state.Load() != kindFollowed {
 		k.last = nil
-	case k.synced():
-		k.last = (*k.informer.Load()).GetStore()
+	} else if informer := k.reader(); informer != nil { // loaded once: the prober may take it away any moment
+		k.last = informer.GetStore()
 	}
 	return k.last
 }
