@@ -155,6 +155,7 @@ func startEnvoy(t *testing.T, binary, extProc, mode string, tls bool, workers ..
 		"--set", "inferencePool.failureMode="+mode,
 		"--set", "inferencePool.targetPorts={"+strings.Join(workers, ",")+"}",
 		"--set", "config.server.extProcAddress=:"+extProc,
+		"--set", "gateway.standaloneEnvoy.streamIdleTimeoutSeconds=7200", // longer than Envoy lets a picker think
 		"--set", "gateway.standaloneEnvoy.listenAddress=127.0.0.1"))
 	config := ""
 	for _, m := range ofKind(all, "ConfigMap") {

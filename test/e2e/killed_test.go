@@ -67,6 +67,27 @@ func TestPickerKilled(t *testing.T) {
 	}
 }
 
+// TestRefusedOnce: what a picker refuses is refused at once. The refusal comes to no
+// picker as if it were the answer of a worker, as it would on its way back through a
+// filter that never saw the request.
+func TestRefusedOnce(t *testing.T) {
+	t.Parallel()
+	k := newKilling(t, "FailClose")
+	const times = 4
+	for range times {
+		wantError(t, k.post("/v1/completions", "not json", nil), http.StatusBadRequest, "invalid_json")
+	}
+	refused, answers := 0.0, 0.0
+	for _, p := range k.pickers {
+		p.idle()
+		refused += p.metric("warmpath_refusals_total")
+		answers += p.metric("warmpath_responses_total")
+	}
+	if refused != times || answers != 0 {
+		t.Errorf("pickers refused %g requests and saw %g answers, want %d and none", refused, answers, times)
+	}
+}
+
 // phase is how far a request has come when its picker dies.
 type phase struct {
 	name    string

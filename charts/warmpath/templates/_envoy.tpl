@@ -48,6 +48,10 @@ static_resources:
           - name: envoy.filters.http.ext_proc
             typed_config:
               {{- include "warmpath.envoy.extProc" . | nindent 14 }}
+          - name: shown # notes that a request comes as far as "again": one that is refused does not
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+              metadata: [{metadata_namespace: warmpath, value: {shown: true}}]
           - name: again # for requests whose picker died before it decided
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcher
@@ -60,13 +64,21 @@ static_resources:
                 matcher_list:
                   matchers:
                   - predicate:
-                      single_predicate:
-                        input:
-                          name: picked
-                          typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput, filter: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}
-                        custom_match:
-                          name: present
-                          typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata, value: {present_match: true}}
+                      or_matcher:
+                        predicate:
+                        - single_predicate: # a picker has decided
+                            input:
+                              name: picked
+                              typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput, filter: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}
+                            custom_match: &present
+                              name: present
+                              typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata, value: {present_match: true}}
+                        - not_matcher: # a refusal is on its way back
+                            single_predicate:
+                              input:
+                                name: shown
+                                typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput, filter: warmpath, path: [{key: shown}]}
+                              custom_match: *present
                     on_match:
                       action:
                         name: skip
@@ -203,7 +215,7 @@ grpc_service:
   # While a dead picker is still taken for alive. Ends with the first answer: a body is never sent twice.
   retry_policy: {retry_on: "reset,connect-failure,refused-stream", num_retries: 3, retry_back_off: {base_interval: 0.025s, max_interval: 0.1s}}
 failure_mode_allow: true
-message_timeout: {{ .Values.gateway.standaloneEnvoy.streamIdleTimeoutSeconds }}s # requests may wait for a worker
+message_timeout: {{ min 3600 .Values.gateway.standaloneEnvoy.streamIdleTimeoutSeconds }}s # requests may wait for a worker; Envoy takes no more than an hour
 processing_mode:
   request_header_mode: SEND
   request_body_mode: BUFFERED
