@@ -38,6 +38,7 @@ func (s *RoutingPolicySpec) Default() {
 	setList(&r.Decode, "decode")
 	setList(&r.Aggregated, "worker", "backend", "both", "prefill-decode")
 	t := &s.Topology
+	set(&t.LabelsFrom, LabelsFromPods)
 	setList(&t.ZoneLabels, "topology.kubernetes.io/zone", "dynamo.topology/zone")
 	setList(&t.RackLabels, "topology.kubernetes.io/rack", "dynamo.topology/rack")
 	setList(&t.HostLabels, "kubernetes.io/hostname", "dynamo.topology/host")
@@ -62,6 +63,7 @@ func (s *RoutingPolicySpec) Default() {
 // them are set decides on the model.
 func (s *RoutingPolicySpec) defaultLate() {
 	setPointer(&s.EventPlane.SpeculationTTL, Duration{5 * time.Second})
+	setPointer(&s.EventPlane.ReplicaSync, false)
 	c := &s.Cost
 	if c.Model == "" && len(c.knobs()) > 0 {
 		c.Model = ModelDynamo
@@ -76,7 +78,7 @@ func (s *RoutingPolicySpec) defaultLate() {
 
 // clearLate takes back what defaultLate has filled in.
 func (s *RoutingPolicySpec) clearLate() {
-	s.EventPlane.SpeculationTTL = nil
+	s.EventPlane.SpeculationTTL, s.EventPlane.ReplicaSync = nil, nil
 	s.Cost.Model = ""
 	s.Disaggregation.Mode, s.Disaggregation.Condition = "", ""
 	s.Admission.Queue.Policy = ""

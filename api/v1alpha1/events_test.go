@@ -29,7 +29,7 @@ func TestEventPlaneDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &c.Spec.EventPlane
-	if e.ReplicaSync || e.JetStream.Enabled || e.Recovery.Disabled || !e.AsksWorkers() {
+	if e.TellsRouters() || e.JetStream.Enabled || e.Recovery.Disabled || !e.AsksWorkers() {
 		t.Errorf("on or off: %+v", e)
 	}
 	if e.SpeculationTTL.Duration != 5*time.Second || e.JetStream.SnapshotInterval.Duration != time.Minute ||

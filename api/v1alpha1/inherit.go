@@ -10,9 +10,8 @@ func (s *RoutingPolicySpec) FillFrom(environment *RoutingPolicySpec) {
 	fill(&s.Cost.UseKVEvents, environment.Cost.UseKVEvents)
 	fill(&s.Cost.RouterTTL, environment.Cost.RouterTTL)
 	fill(&s.EventPlane.SpeculationTTL, environment.EventPlane.SpeculationTTL)
-	// There is no word for "not": what is off in the spec may not have been written.
-	if !s.EventPlane.Disabled {
-		set(&s.EventPlane.ReplicaSync, environment.EventPlane.ReplicaSync)
+	if !s.EventPlane.Disabled { // which replicaSync needs
+		fill(&s.EventPlane.ReplicaSync, environment.EventPlane.ReplicaSync)
 	}
 	d, e := &s.Disaggregation, &environment.Disaggregation
 	set(&d.Mode, e.Mode)

@@ -3,11 +3,13 @@ package v1alpha1
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 // everything is an environment that sets all that one can.
@@ -18,7 +20,7 @@ func everything() *RoutingPolicySpec {
 		Temperature: new(0.8), AssumeKVReuse: new(false), TrackPrefillTokens: new(false), TrackActiveBlocks: new(false), TrackOutputBlocks: new(true),
 		UseKVEvents: new(false), RouterTTL: &Duration{9 * time.Second},
 	}}
-	e.EventPlane.SpeculationTTL, e.EventPlane.ReplicaSync = &Duration{10 * time.Second}, true
+	e.EventPlane.SpeculationTTL, e.EventPlane.ReplicaSync = &Duration{10 * time.Second}, new(true)
 	e.Disaggregation = DisaggregationSpec{
 		Mode: DisaggregationRequired, Condition: ConditionShortPrompt, EffISLThreshold: new(int64(11)), EffISLRatioThreshold: new(0.12),
 		PrefillBusyThresholdFraction: new(0.125),
@@ -53,7 +55,7 @@ func TestEnvironmentFills(t *testing.T) {
 	e.Admission.Queue.MaxWait, e.Admission.Queue.MaxRequests = want.Spec.Admission.Queue.MaxWait, want.Spec.Admission.Queue.MaxRequests
 	e.Disaggregation.Order, e.Disaggregation.NeedsPair = OrderJoint, PairAuto
 	want.Spec.Cost, want.Spec.Disaggregation, want.Spec.Admission = e.Cost, e.Disaggregation, e.Admission
-	want.Spec.EventPlane.SpeculationTTL, want.Spec.EventPlane.ReplicaSync = e.EventPlane.SpeculationTTL, true
+	want.Spec.EventPlane.SpeculationTTL, want.Spec.EventPlane.ReplicaSync = e.EventPlane.SpeculationTTL, e.EventPlane.ReplicaSync
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -61,7 +63,7 @@ func TestEnvironmentFills(t *testing.T) {
 
 // What a file says counts, also where it is the default, or zero.
 func TestFileCountsBeforeEnvironment(t *testing.T) {
-	file := strings.TrimSuffix(minimal, "}}\n") + `, speculationTTL: 5s, replicaSync: true},
+	file := strings.TrimSuffix(minimal, "}}\n") + `, speculationTTL: 5s, replicaSync: false},
   cost: {overlapScoreCredit: 1, overlapScoreCreditDecay: 0, hostCacheHitWeight: 0.75, diskCacheHitWeight: 0.25, sharedCacheType: None,
     sharedCacheMultiplier: 0, prefillLoadScale: 1, decodeActiveRequestWeight: 0, temperature: 0, assumeKVReuse: true, trackPrefillTokens: true,
     trackActiveBlocks: true, trackOutputBlocks: false, useKVEvents: true, routerTTL: 0s},
@@ -78,6 +80,90 @@ func TestFileCountsBeforeEnvironment(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The same the other way round: what a file turns on, the environment does not turn off.
+func TestFileTurnsOn(t *testing.T) {
+	file := strings.TrimSuffix(minimal, "}}\n") + `, replicaSync: true},
+  cost: {assumeKVReuse: true, trackPrefillTokens: true, trackActiveBlocks: true, trackOutputBlocks: true, useKVEvents: true}}
+`
+	off := &RoutingPolicySpec{EventPlane: EventPlaneSpec{ReplicaSync: new(false)}, Cost: CostSpec{
+		AssumeKVReuse: new(false), TrackPrefillTokens: new(false), TrackActiveBlocks: new(false), TrackOutputBlocks: new(false), UseKVEvents: new(false),
+	}}
+	got, _, err := decodeConfig([]byte(file), "f", off)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &got.Spec.Cost
+	for field, on := range map[string]*bool{
+		"replicaSync": got.Spec.EventPlane.ReplicaSync, "assumeKVReuse": c.AssumeKVReuse, "trackPrefillTokens": c.TrackPrefillTokens,
+		"trackActiveBlocks": c.TrackActiveBlocks, "trackOutputBlocks": c.TrackOutputBlocks, "useKVEvents": c.UseKVEvents,
+	} {
+		if !*on {
+			t.Errorf("%s: the environment turned it off", field)
+		}
+	}
+}
+
+// What a variable may set can be left out: nothing in Go and no default of the CRD
+// makes a field that nobody wrote look like one that somebody did.
+func TestEnvironmentFieldsCanBeLeftOut(t *testing.T) {
+	data, err := os.ReadFile("../../config/crd/routing.warmpath.dev_routingpolicies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema schemaNode `json:"openAPIV3Schema"`
+				} `json:"schema"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(data, &crd); err != nil {
+		t.Fatal(err)
+	}
+	fields := 0
+	eachSet(reflect.ValueOf(*everything()), "spec", func(path string, v reflect.Value) {
+		fields++
+		if v.Kind() != reflect.Pointer && v.Kind() != reflect.String {
+			t.Errorf("%s is a %s: false and 0 cannot be told from nothing", path, v.Kind())
+		}
+		node := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+		for name := range strings.SplitSeq(path, ".") {
+			next, ok := node.Properties[name]
+			if !ok {
+				t.Fatalf("the CRD has no %s", path)
+			}
+			node = next
+		}
+		if node.Default != nil {
+			t.Errorf("the CRD has the default %v for %s: a policy that leaves it out looks as if it did not", node.Default, path)
+		}
+	})
+	if fields < 20 {
+		t.Errorf("only %d fields were looked at", fields)
+	}
+}
+
+type schemaNode struct {
+	Properties map[string]schemaNode `json:"properties"`
+	Default    any                   `json:"default"`
+}
+
+// eachSet calls do for every field below v that is set, by its path.
+func eachSet(v reflect.Value, path string, do func(path string, v reflect.Value)) {
+	for field, value := range v.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case value.IsZero():
+		case value.Kind() == reflect.Struct:
+			eachSet(value, path+"."+name, do)
+		default:
+			do(path+"."+name, value)
+		}
 	}
 }
 

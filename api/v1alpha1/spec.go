@@ -159,8 +159,8 @@ type EventPlaneSpec struct {
 	// they end (active_sequences_events), as Dynamo routers do with
 	// --router-replica-sync. Needs the right to publish on the event plane. What
 	// others tell is read in any case.
-	// +default=false
-	ReplicaSync bool `json:"replicaSync,omitempty"`
+	// +warmpath:default=false
+	ReplicaSync *bool `json:"replicaSync,omitempty"`
 
 	// JetStream reads the events from a JetStream stream, which keeps them for a
 	// while: a disconnect then loses nothing, and a new replica starts with what

@@ -87,6 +87,9 @@ type WarmUpSpec struct {
 	FromPeers *bool `json:"fromPeers,omitempty"`
 }
 
+// TellsRouters says whether other routers are told what is placed where.
+func (e *EventPlaneSpec) TellsRouters() bool { return e.ReplicaSync != nil && *e.ReplicaSync }
+
 // AsksWorkers says whether workers are asked what they hold: only then is
 // server.recoveryAddress opened.
 func (e *EventPlaneSpec) AsksWorkers() bool { return !e.Disabled && !e.Recovery.Disabled }

@@ -2,9 +2,13 @@ package v1alpha1
 
 // TopologySpec says how a worker's labels become the place where it runs. Of each
 // list the first label that the worker has counts. In a cluster these are the labels
-// of the pod, and the node's name is the host where no label says so; labels of
-// nodes are not read.
+// of the pod and, where labelsFrom says so, those of its node; the node's name is the
+// host where no label says so.
 type TopologySpec struct {
+	// LabelsFrom says whose labels name the place, in a cluster.
+	// +default="Pods"
+	LabelsFrom TopologyLabels `json:"labelsFrom,omitempty"`
+
 	// ZoneLabels name the zone.
 	// +default=["topology.kubernetes.io/zone","dynamo.topology/zone"]
 	// +kubebuilder:validation:MaxItems=16
@@ -46,3 +50,14 @@ type TopologySpec struct {
 	// +listType=set
 	ConnectorLabels []string `json:"connectorLabels,omitzero"`
 }
+
+// TopologyLabels says whose labels name the place where a worker runs.
+//
+// +kubebuilder:validation:Enum=Pods;PodsAndNodes
+type TopologyLabels string
+
+// Whose labels are read.
+const (
+	LabelsFromPods         TopologyLabels = "Pods"         // those of the pod
+	LabelsFromPodsAndNodes TopologyLabels = "PodsAndNodes" // those of the pod and, for a zone, rack, host or fabric that it does not name, those of its node; the picker needs the right to list and watch nodes, which the chart gives with rbac.nodes
+)

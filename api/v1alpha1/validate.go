@@ -90,7 +90,16 @@ func (c *EndpointPickerConfig) problems() problems {
 	c.Discovery.check(&p, "discovery")
 	c.Spec.check(&p, "spec")
 	c.checkBus(&p)
+	c.checkNodes(&p)
 	return p
+}
+
+// checkNodes reports labels of nodes that nobody could read.
+func (c *EndpointPickerConfig) checkNodes(p *problems) {
+	if c.Discovery.Kubernetes == nil && c.Spec.Topology.LabelsFrom == LabelsFromPodsAndNodes {
+		p.add("spec.topology.labelsFrom", "PodsAndNodes reads the nodes of a cluster, and needs discovery.kubernetes; "+
+			"leave it out, and name the places in the list of workers (site, or labels)")
+	}
 }
 
 // checkBus reports a picker that nobody tells where the events are. In a cluster a

@@ -82,6 +82,7 @@ func (b *BandwidthSpec) check(p *problems, path string) {
 }
 
 func (t *TopologySpec) check(p *problems, path string) {
+	checkEnum(p, path+".labelsFrom", t.LabelsFrom, LabelsFromPods, LabelsFromPodsAndNodes)
 	for _, f := range []struct {
 		name string
 		list []string

@@ -36,7 +36,7 @@ func (e *EventPlaneSpec) checkDisabled(p *problems, path string) {
 	for _, f := range []struct {
 		field string
 		on    bool
-	}{{".jetStream.enabled", e.JetStream.Enabled}, {".replicaSync", e.ReplicaSync}} {
+	}{{".jetStream.enabled", e.JetStream.Enabled}, {".replicaSync", e.TellsRouters()}} {
 		if f.on {
 			p.add(path+f.field, "needs events, which eventPlane.disabled turns off; remove one of the two")
 		}

@@ -465,6 +465,11 @@ func (in *EventPlaneSpec) DeepCopyInto(out *EventPlaneSpec) {
 		*out = new(Duration)
 		**out = **in
 	}
+	if in.ReplicaSync != nil {
+		in, out := &in.ReplicaSync, &out.ReplicaSync
+		*out = new(bool)
+		**out = **in
+	}
 	in.JetStream.DeepCopyInto(&out.JetStream)
 	out.Recovery = in.Recovery
 	in.WarmUp.DeepCopyInto(&out.WarmUp)

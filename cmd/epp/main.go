@@ -130,7 +130,7 @@ func validateFile(ctx context.Context, config string, env *app.Environment) (sum
 	if k := cfg.Discovery.Kubernetes; k != nil {
 		return fmt.Sprintf("%s is valid: %s", config, inCluster(k)), nil
 	}
-	pool, err := discovery.Load(cfg.Discovery.File.Path, discovery.Rules{Roles: fleet.RoleRules(cfg.Spec.Roles), Sites: fleet.SiteRules(cfg.Spec.Topology)})
+	pool, err := discovery.Load(cfg.Discovery.File.Path, discovery.RulesOf(&cfg.Spec))
 	if err != nil {
 		return "", err
 	}

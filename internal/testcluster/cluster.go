@@ -18,7 +18,7 @@ import (
 const (
 	// patience is how long something may take that takes seconds on an idle machine.
 	patience = 2 * time.Minute
-	// Node is the name of the one node, which all pods of [Cluster.CreatePod] are on.
+	// Node is the name of the one node, which pods of [Cluster.CreatePod] are on that name no other.
 	Node = "node-a"
 )
 

@@ -1,6 +1,7 @@
 package testcluster
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -20,6 +21,8 @@ type Pod struct {
 	// address yet.
 	IPs      []string
 	NotReady bool
+	// Node is where it runs; the constant [Node] when empty.
+	Node string
 	// Containers is one container "main" without ports when empty.
 	Containers []corev1.Container
 }
@@ -35,7 +38,7 @@ func (c *Cluster) CreatePod(t testing.TB, p Pod) {
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations},
-		Spec:       corev1.PodSpec{NodeName: Node, Containers: containers},
+		Spec:       corev1.PodSpec{NodeName: cmp.Or(p.Node, Node), Containers: containers},
 	}
 	if err := c.client.Create(ctx, pod); err != nil {
 		t.Fatal(err)

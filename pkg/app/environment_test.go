@@ -53,7 +53,7 @@ func TestEnvironment(t *testing.T) {
 		"DYN_USE_KV_EVENTS":                        {"true", func(s *spec) { s.Cost.UseKVEvents = new(true) }, flags},
 		"DYN_ROUTER_TTL_SECS":                      {"90.5", func(s *spec) { s.Cost.RouterTTL = seconds(90.5) }, []string{"-1", "86401", "90s"}},
 		"DYN_ROUTER_PREDICTED_TTL_SECS":            {"3", func(s *spec) { s.EventPlane.SpeculationTTL = seconds(3) }, []string{"-1", "3601", "3s"}},
-		"DYN_ROUTER_REPLICA_SYNC":                  {"yes", func(s *spec) { s.EventPlane.ReplicaSync = true }, flags},
+		"DYN_ROUTER_REPLICA_SYNC":                  {"yes", func(s *spec) { s.EventPlane.ReplicaSync = new(true) }, flags},
 		"DYN_ENFORCE_DISAGG":                       {"true", func(s *spec) { s.Disaggregation.Mode = v1alpha1.DisaggregationRequired }, flags},
 		"DYN_ROUTER_CONDITIONAL_DISAGG":            {"on", func(s *spec) { s.Disaggregation.Condition = v1alpha1.ConditionShortPrompt }, flags},
 		"DYN_ROUTER_CONDITIONAL_DISAGG_POLICY":     {"isl_or_load", func(*spec) {}, []string{"Either", "isl"}},

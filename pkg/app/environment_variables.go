@@ -123,7 +123,7 @@ func poolVariables() []variable {
 		},
 		{
 			names: named("DYN_ROUTER_REPLICA_SYNC"), field: "spec.eventPlane.replicaSync",
-			set: asFlag(func(d *draft, v bool) { d.EventPlane.ReplicaSync = v }),
+			set: asFlag(func(d *draft, v bool) { d.EventPlane.ReplicaSync = &v }),
 		},
 		{
 			names: named("DYN_ENFORCE_DISAGG"), field: split + "mode",

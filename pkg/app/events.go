@@ -61,7 +61,7 @@ func newEvents(a *App, spec *v1alpha1.RoutingPolicySpec) (*events, error) {
 		Restarted:   e.engines.Drop,
 		Loads:       e.engines,
 		LoadsOnly:   !hears(spec),
-		ReplicaSync: spec.EventPlane.ReplicaSync,
+		ReplicaSync: spec.EventPlane.TellsRouters(),
 		Siblings:    &a.planes,
 		Recover:     asks,
 		JetStream:   jetStream(&spec.EventPlane.JetStream),

@@ -87,7 +87,7 @@ func (g *generation) routing() extproc.Routing {
 		Handoff:       g.handoff,
 		ClassHeader:   classHeader(&g.spec.Cost),
 		SessionHeader: g.spec.SessionAffinity.Header,
-		Announcer:     g.events.announcer(g.spec.EventPlane.ReplicaSync),
+		Announcer:     g.events.announcer(g.spec.EventPlane.TellsRouters()),
 		Rewrites:      g.rewrites,
 		ModelHeader:   g.spec.ModelRewriteHeader,
 		Unused:        func() { close(g.unused) },

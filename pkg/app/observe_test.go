@@ -128,7 +128,7 @@ func TestApplyStream(t *testing.T) {
 	r.waitMetric(t, heldBy12, 3)
 	old := r.current.Load().events
 	for _, change := range []func(*v1alpha1.RoutingPolicySpec){
-		func(p *v1alpha1.RoutingPolicySpec) { p.EventPlane.ReplicaSync = true },
+		func(p *v1alpha1.RoutingPolicySpec) { p.EventPlane.ReplicaSync = new(true) },
 		func(p *v1alpha1.RoutingPolicySpec) { p.EventPlane.JetStream.Enabled = false }, // from the one before, as from a replica
 		func(p *v1alpha1.RoutingPolicySpec) { p.EventPlane.JetStream.Enabled = true },
 	} {

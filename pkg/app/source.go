@@ -5,7 +5,6 @@ import (
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
 	"github.com/warmpath/warmpath/pkg/discovery"
-	"github.com/warmpath/warmpath/pkg/fleet"
 	"github.com/warmpath/warmpath/pkg/kube"
 )
 
@@ -18,7 +17,7 @@ type source interface {
 // newSource returns what a configuration names, and where that looks.
 func newSource(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.RoutingPolicySpec, a *App) (s source, where string, err error) {
 	if f := cfg.Discovery.File; f != nil {
-		return &discovery.File{Path: f.Path, Rules: workerRules(&cfg.Spec), Publish: a.setFleet, Log: a.log}, f.Path, nil
+		return &discovery.File{Path: f.Path, Rules: discovery.RulesOf(&cfg.Spec), Publish: a.setFleet, Log: a.log}, f.Path, nil
 	}
 	k := cfg.Discovery.Kubernetes
 	a.cluster, err = kube.New(kube.Config{
@@ -41,9 +40,4 @@ func newSource(cfg *v1alpha1.EndpointPickerConfig, environment *v1alpha1.Routing
 		return a.cluster, "InferencePool " + k.Pool.Name, nil
 	}
 	return a.cluster, "pods with " + k.Selector.LabelSelector, nil
-}
-
-// workerRules say how the labels of workers in a file become roles and places.
-func workerRules(spec *v1alpha1.RoutingPolicySpec) discovery.Rules {
-	return discovery.Rules{Roles: fleet.RoleRules(spec.Roles), Sites: fleet.SiteRules(spec.Topology)}
 }

@@ -17,6 +17,18 @@ type Rules struct {
 	Sites fleet.SiteRules
 }
 
+// RulesOf returns those of a spec.
+func RulesOf(spec *v1alpha1.RoutingPolicySpec) Rules {
+	t := &spec.Topology
+	return Rules{
+		Roles: fleet.RoleRules(spec.Roles),
+		Sites: fleet.SiteRules{
+			ZoneLabels: t.ZoneLabels, RackLabels: t.RackLabels, HostLabels: t.HostLabels, FabricLabels: t.FabricLabels,
+			ConnectorLabels: t.ConnectorLabels,
+		},
+	}
+}
+
 // Load reads the list of workers at path once. The error names file, line and
 // field of everything that is wrong with it.
 func Load(path string, rules Rules) (*fleet.Snapshot, error) {

@@ -19,7 +19,7 @@ import (
 func defaultRules() Rules {
 	var s v1alpha1.RoutingPolicySpec
 	s.Default()
-	return Rules{Roles: fleet.RoleRules(s.Roles), Sites: fleet.SiteRules(s.Topology)}
+	return RulesOf(&s)
 }
 
 func TestLoad(t *testing.T) {

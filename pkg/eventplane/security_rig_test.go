@@ -32,6 +32,8 @@ type secureServer struct {
 	conf   string
 	port   int
 	server *server.Server
+
+	publishers []*nats.Conn
 }
 
 // startSecure runs a server with the given configuration, on one port for good.
@@ -75,6 +77,16 @@ func (s *secureServer) stop() {
 
 func (s *secureServer) reload(config string) {
 	s.t.Helper()
+	// A server that puts a client out reads how much that one sent while it may still be
+	// adding the last of it up, which is a race of its own. It has done so when it answers
+	// the second of two pings.
+	for _, conn := range s.publishers {
+		for range 2 {
+			if err := conn.FlushTimeout(patience); err != nil && !conn.IsClosed() {
+				s.t.Fatal(err)
+			}
+		}
+	}
 	s.write(config)
 	if err := s.server.Reload(); err != nil {
 		s.t.Fatal(err)
@@ -107,6 +119,7 @@ func (s *secureServer) publisher(security Security) *nats.Conn {
 		conn.Close()
 		closed.Wait()
 	})
+	s.publishers = append(s.publishers, conn)
 	return conn
 }
 

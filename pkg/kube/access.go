@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -30,11 +31,15 @@ func (a *access) pending(k *kind) bool {
 
 // review asks which of the verbs that following a kind needs are allowed.
 func (a *access) review(ctx context.Context, c client.Client, k *kind) error {
+	namespace := a.namespace
+	if k.global {
+		namespace = ""
+	}
 	var refused []string
 	for _, verb := range []string{"list", "watch"} {
 		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: a.namespace, Verb: verb, Group: k.gvk.Group, Version: k.gvk.Version, Resource: k.resource,
+				Namespace: namespace, Verb: verb, Group: k.gvk.Group, Version: k.gvk.Version, Resource: k.resource,
 			},
 		}}
 		if err := c.Create(ctx, r); err != nil {
@@ -66,17 +71,25 @@ func (a *access) problems(kinds []*kind) []Problem {
 			continue
 		}
 		for _, verb := range a.refused[k] {
-			all = append(all, Problem{reasonForbidden, a.message(verb, k.qualified())})
+			message := a.message(verb, k.qualified())
+			if k.global {
+				message = a.nodesMessage(verb)
+			}
+			all = append(all, Problem{reasonForbidden, message})
 		}
 	}
 	return all
 }
 
 func (a *access) message(verb, resource string) string {
-	user := a.user
-	if user == "" {
-		user = "the picker's user"
-	}
 	return fmt.Sprintf("%s must not %s %s in namespace %s; add the verb to the Role that warmpath's chart makes there (rbac.create=true)",
-		user, verb, resource, a.namespace)
+		a.who(), verb, resource, a.namespace)
 }
+
+func (a *access) nodesMessage(verb string) string {
+	return fmt.Sprintf("%s must not %s nodes, as topology.labelsFrom: PodsAndNodes asks for; let warmpath's chart make its ClusterRole (rbac.nodes=true), "+
+		"or set labelsFrom: Pods; until then places may be unknown or old", a.who(), verb)
+}
+
+// who we are, in messages.
+func (a *access) who() string { return cmp.Or(a.user, "the picker's user") }

@@ -119,6 +119,7 @@ func newCluster(w *Watcher, config *rest.Config) (cluster.Cluster, error) {
 	objects := map[client.Object]cache.ByObject{
 		&corev1.Pod{}:     {Field: inNamespace, Transform: trimPod(w.cfg.Discovery.ActivePortsAnnotations)},
 		&workerMetadata{}: {Field: inNamespace, Transform: trimMetadata},
+		nodeMetadata():    {Transform: w.trimNode},
 	}
 	if pool := w.cfg.Discovery.Pool; pool != nil {
 		objects[&inferencev1.InferencePool{}] = cache.ByObject{
@@ -163,6 +164,7 @@ func newMapper(config *rest.Config, c *http.Client) (meta.RESTMapper, error) {
 		scope            meta.RESTScope
 	}{
 		{podKind, "pods", "pod", meta.RESTScopeNamespace},
+		{nodeKind, "nodes", "node", meta.RESTScopeRoot},
 		{metadataKind, "dynamoworkermetadatas", "dynamoworkermetadata", meta.RESTScopeNamespace},
 		{poolKind, "inferencepools", "inferencepool", meta.RESTScopeNamespace},
 		{policyKind, "routingpolicies", "routingpolicy", meta.RESTScopeNamespace},

@@ -263,6 +263,7 @@ var lawful = map[string]string{
 	"kubernetes-selector": "the URL comes from the configuration file of the picker",
 	"nats-missing":        "the URL comes from the configuration file of the picker",
 	"nothing-set":         "the URL comes from the configuration file",
+	"topology-nodes-file": "a picker that reads policies is in a cluster",
 }
 
 // What is wrong with the spec of a configuration file is wrong with a policy: the

@@ -12,6 +12,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
 // kind is a kind of object that is followed once the API server has it.
@@ -20,7 +21,13 @@ type kind struct {
 	resource string // plural, as in a Role
 	object   client.Object
 	optional bool // few clusters have it: its absence is nothing to mend
+	global   bool // its objects are in no namespace
 
+	// unchanged says of two versions of an object that they make no difference. Nil:
+	// all do.
+	unchanged func(old, now any) bool
+
+	idle     atomic.Bool  // nobody asks for it: it is not followed
 	state    atomic.Int32 // kindState
 	lost     atomic.Bool  // the API server said that there is no such thing
 	refused  atomic.Bool  // the API server said that we may not
@@ -28,7 +35,7 @@ type kind struct {
 	informer atomic.Pointer[toolscache.SharedIndexInformer]
 
 	mu   sync.Mutex
-	last []any // what was read last; stays while an informer starts over
+	last toolscache.Store // what was read last; stays while an informer starts over
 }
 
 type kindState = int32
@@ -61,16 +68,16 @@ func (k *kind) settled() bool {
 	return k.state.Load() == kindMissing || k.refused.Load() || k.synced()
 }
 
-// list returns the objects, those read last while the informer starts over. Of a
-// kind that is gone there are none.
-func (k *kind) list() []any {
+// objects returns the objects, those read last while the informer starts over. Nil:
+// none, as of a kind that is gone.
+func (k *kind) objects() toolscache.Store {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.state.Load() == kindMissing:
+	case k.state.Load() != kindFollowed:
 		k.last = nil
 	case k.synced():
-		k.last = (*k.informer.Load()).GetStore().List()
+		k.last = (*k.informer.Load()).GetStore()
 	}
 	return k.last
 }
@@ -80,7 +87,11 @@ func objectsOf[T client.Object](k *kind) []T {
 	if k == nil {
 		return nil
 	}
-	list := k.list()
+	store := k.objects()
+	if store == nil {
+		return nil
+	}
+	list := store.List()
 	typed := make([]T, 0, len(list))
 	for _, o := range list {
 		if t, ok := o.(T); ok {
@@ -113,12 +124,7 @@ func (k *kind) follow(ctx context.Context, c cache.Cache, changed func()) error 
 	if err != nil {
 		return err
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(any, any) { changed() },
-		DeleteFunc: func(any) { changed() },
-	})
-	if err != nil {
+	if _, err = informer.AddEventHandler(k.telling(changed)); err != nil {
 		return err
 	}
 	k.lost.Store(false)
@@ -127,9 +133,22 @@ func (k *kind) follow(ctx context.Context, c cache.Cache, changed func()) error 
 	return nil
 }
 
+// telling returns what calls changed when objects change.
+func (k *kind) telling(changed func()) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() },
+		UpdateFunc: func(old, now any) {
+			if k.unchanged == nil || !k.unchanged(old, now) {
+				changed()
+			}
+		},
+		DeleteFunc: func(any) { changed() },
+	}
+}
+
 // restart makes the cache begin again to follow a kind, at once.
 func (k *kind) restart(ctx context.Context, c cache.Cache, changed func()) error {
-	k.list() // keeps what is known until the new informer has read it all
+	k.objects() // keeps what is known until the new informer has read it all
 	if err := c.RemoveInformer(ctx, k.object); err != nil {
 		return err
 	}
@@ -137,19 +156,20 @@ func (k *kind) restart(ctx context.Context, c cache.Cache, changed func()) error
 	return k.follow(ctx, c, changed)
 }
 
-// drop ends following a kind that the API server has no more.
-func (k *kind) drop(ctx context.Context, c cache.Cache) error {
-	k.state.Store(kindMissing)
+// drop ends following a kind that the API server has no more, or that nobody asks
+// for, as the state after it says.
+func (k *kind) drop(ctx context.Context, c cache.Cache, after kindState) error {
+	k.state.Store(after)
 	k.informer.Store(nil)
+	k.objects() // lets go of them
 	return c.RemoveInformer(ctx, k.object)
 }
 
 // kindOf returns the kind of an object. The cache asks for those of newCluster
 // only.
 func (w *Watcher) kindOf(object runtime.Object) *kind {
-	gvks, _, err := w.scheme.ObjectKinds(object)
-	for _, k := range w.kinds {
-		if err == nil && len(gvks) > 0 && gvks[0] == k.gvk {
+	if gvk, err := apiutil.GVKForObject(object, w.scheme); err == nil {
+		if k := w.kinds.kind(gvk); k != nil {
 			return k
 		}
 	}

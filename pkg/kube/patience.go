@@ -29,7 +29,11 @@ func (k *kind) patient(lw toolscache.ListerWatcher, out *outages) toolscache.Lis
 			return try(ctx, k, out, func() (runtime.Object, error) { return inner.ListWithContext(ctx, o) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return try(ctx, k, out, func() (watch.Interface, error) { return inner.WatchWithContext(ctx, o) })
+			w, err := try(ctx, k, out, func() (watch.Interface, error) { return inner.WatchWithContext(ctx, o) })
+			if _, ok := k.object.(*metav1.PartialObjectMetadata); ok && err == nil {
+				w = drained{w}
+			}
+			return w, err
 		},
 	}
 }
@@ -58,6 +62,16 @@ func try[T any](ctx context.Context, k *kind, out *outages, do func() (T, error)
 			return result, ctx.Err()
 		case <-time.After(retryDelay/2 + rand.N(retryDelay)):
 		}
+	}
+}
+
+// drained is a watch of metadata, which has a goroutine that hands events on. It would
+// wait for ever for somebody to take the last one after the end.
+type drained struct{ watch.Interface }
+
+func (d drained) Stop() {
+	d.Interface.Stop()
+	for range d.ResultChan() { // closed as soon as nothing is in flight
 	}
 }
 

@@ -424,6 +424,16 @@ func TestEnvironmentFillsPolicies(t *testing.T) {
 	if policy.Spec.Cost.Temperature != nil {
 		t.Error("the policy itself was changed")
 	}
+	for _, on := range []bool{true, false} {
+		cfg.Environment.EventPlane.ReplicaSync, policy.Spec.EventPlane.ReplicaSync = new(on), new(!on)
+		if got, err = effective(policy, cfg); err != nil || got.EventPlane.TellsRouters() == on {
+			t.Errorf("replicaSync %t in the policy, %t in the environment: %v, %v", !on, on, got.EventPlane.TellsRouters(), err)
+		}
+		policy.Spec.EventPlane.ReplicaSync = nil
+		if got, err = effective(policy, cfg); err != nil || got.EventPlane.TellsRouters() != on {
+			t.Errorf("replicaSync %t in the environment alone: %v, %v", on, got.EventPlane.TellsRouters(), err)
+		}
+	}
 	policy.Spec.Cost = v1alpha1.CostSpec{Model: v1alpha1.ModelCongestion}
 	if got, err = effective(policy, cfg); err != nil || got.Cost.Model != v1alpha1.ModelCongestion || got.Cost.Temperature != nil {
 		t.Errorf("a policy that asks for Congestion: %+v, %v", got.Cost, err)

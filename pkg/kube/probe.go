@@ -33,6 +33,8 @@ type prober struct {
 	access    *access
 	wake      chan struct{}
 
+	nodeLabels []string // that are followed
+
 	synced    int                        // kinds that were read, as last seen
 	noService bool                       // refused to read Services; logged
 	pool      *inferencev1.InferencePool // whose reference was checked
@@ -69,7 +71,7 @@ func (p *prober) run(ctx context.Context) error {
 func (p *prober) probe(ctx context.Context) (soon bool) {
 	ask, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	err := errors.Join(p.kinds(ctx, ask), p.rights(ctx, ask))
+	err := errors.Join(p.nodes(ctx), p.kinds(ctx, ask), p.rights(ctx, ask))
 	problems, searchErr := p.search(ask)
 	err = errors.Join(err, searchErr, p.picker(ask))
 	if ctx.Err() != nil {
@@ -104,7 +106,7 @@ func (p *prober) unsettled() bool {
 		return true
 	}
 	for _, k := range p.w.kinds {
-		if k.optional && k.state.Load() == kindMissing {
+		if k.idle.Load() || k.optional && k.state.Load() == kindMissing {
 			continue
 		}
 		if !k.synced() || k.lost.Load() || k.refused.Load() {
@@ -119,7 +121,7 @@ func (p *prober) unsettled() bool {
 func (p *prober) kinds(ctx, ask context.Context) error {
 	var errs []error
 	for _, k := range p.w.kinds {
-		if k.state.Load() == kindFollowed && !k.lost.Load() {
+		if k.idle.Load() || k.state.Load() == kindFollowed && !k.lost.Load() {
 			continue
 		}
 		there, err := exists(ask, p.discovery, k.gvk)
@@ -136,7 +138,7 @@ func (p *prober) kinds(ctx, ask context.Context) error {
 			if k.misses++; k.misses >= enoughMisses {
 				k.misses = 0
 				p.w.cfg.Log.Warn("the API server does not have this kind any more; is its CRD deleted?", "kind", k.qualified())
-				err = k.drop(ctx, p.w.cluster.GetCache())
+				err = k.drop(ctx, p.w.cluster.GetCache(), kindMissing)
 				p.w.changedKind(k)()
 			}
 		case k.state.Load() == kindUnknown:

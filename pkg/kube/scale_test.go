@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,9 +30,16 @@ const (
 	// maxGrowth is what following them may cost, at its peak.
 	maxGrowth = 200 << 20
 
+	// manyNodes are as many as Kubernetes is made for.
+	manyNodes = 5000
+
 	// childVariable makes the test binary a picker that follows the namespace named
-	// in it, through the kubeconfig of KUBECONFIG.
-	childVariable = "WARMPATH_KUBE_CHILD"
+	// in it, through the kubeconfig of KUBECONFIG, until there are so many workers as
+	// workersVariable says. With nodesVariable it follows nodes, too, and each of the
+	// workers must be in a rack.
+	childVariable   = "WARMPATH_KUBE_CHILD"
+	workersVariable = "WARMPATH_KUBE_WORKERS"
+	nodesVariable   = "WARMPATH_KUBE_NODES"
 )
 
 // A process of its own follows 2,000 pods as vLLM deployments have them. What
@@ -40,38 +48,81 @@ func TestManyPodsFitInMemory(t *testing.T) {
 	ns := shared.Namespace(t)
 	create(t, shared, testPool(ns, 8000))
 	size := createMany(t, ns)
+	m := runChild(t, ns, workersVariable+"="+strconv.Itoa(manyPods))
+	t.Logf("%d pods of %d KiB: %s", manyPods, size>>10, m)
+	if m.growth() > maxGrowth {
+		t.Errorf("grew by %d MiB, want at most %d", m.growth()>>20, maxGrowth>>20)
+	}
+}
+
+// The same with the nodes of a large cluster, and hardly any pods. What nodes cost is
+// the difference to a picker that does not follow them.
+func TestManyNodesFitInMemory(t *testing.T) {
+	ns := shared.Namespace(t)
+	create(t, shared, testPool(ns, 8000))
+	name := func(i int) string { return fmt.Sprintf("%s-%04d.compute.internal", ns, i) }
+	ours := map[string]string{"example.com/test": ns}
+	ctx := context.WithoutCancel(t.Context()) // the test's own is over by then
+	t.Cleanup(func() {
+		if err := shared.Client().DeleteAllOf(ctx, &corev1.Node{}, client.MatchingLabels(ours)); err != nil {
+			t.Error(err)
+		}
+	})
+	together(t, manyNodes, func(i int) error { return shared.Client().Create(t.Context(), bigNode(name(i), ours)) })
+	one := &corev1.Node{}
+	if err := shared.Client().Get(t.Context(), client.ObjectKey{Name: name(1)}, one); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, c: shared, ns: ns}
+	r.addPod("a", "10.0.0.1", onNode(name(1)))
+	without := runChild(t, ns, workersVariable+"=1")
+	with := runChild(t, ns, workersVariable+"=1", nodesVariable+"=yes")
+	t.Logf("%d nodes of %d KiB: %s; without them %s", manyNodes, one.Size()>>10, with, without)
+	const maxPeak, maxKept = 100 << 20, 24 << 20
+	if n := with.growth() - without.growth(); n > maxPeak {
+		t.Errorf("nodes take %d MiB at the peak, want at most %d", n>>20, maxPeak>>20)
+	}
+	if n := with.after - without.after; n > maxKept {
+		t.Errorf("nodes take %d MiB, want at most %d", n>>20, maxKept>>20)
+	}
+}
+
+// memory is the resident memory of a child, in bytes: before it followed anything, at
+// the peak, and after a collection.
+type memory struct{ before, peak, after int64 }
+
+func (m memory) growth() int64 { return m.peak - m.before }
+
+func (m memory) String() string {
+	return fmt.Sprintf("%d MiB before, %d MiB at the peak, %d MiB after", m.before>>20, m.peak>>20, m.after>>20)
+}
+
+// runChild runs a child of a namespace until it has seen all that it was made for.
+func runChild(t *testing.T, ns string, env ...string) (m memory) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+ns, "KUBECONFIG="+testcluster.Kubeconfig(t, shared.Config(), ns))
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	var before, peak, after int64
-	if _, err := fmt.Sscan(string(out), &before, &peak, &after); err != nil {
+	if _, err := fmt.Sscan(string(out), &m.before, &m.peak, &m.after); err != nil {
 		t.Fatalf("child says %q: %v", out, err)
 	}
-	t.Logf("%d pods of %d KiB: %d MiB before, %d MiB at the peak, %d MiB after", manyPods, size>>10, before>>20, peak>>20, after>>20)
-	if peak-before > maxGrowth {
-		t.Errorf("grew by %d MiB, want at most %d", (peak-before)>>20, maxGrowth>>20)
-	}
+	return m
 }
 
-// createMany makes the pods, a few at once, and returns the size of one.
-func createMany(t *testing.T, ns string) int {
+// together does something n times, a few at once.
+func together(t *testing.T, n int, do func(i int) error) {
 	t.Helper()
 	var group sync.WaitGroup
 	const writers = 8
 	for worker := range writers {
 		group.Go(func() {
-			for i := worker; i < manyPods && !t.Failed(); i += writers {
-				pod := realisticPod(ns, i)
-				if err := shared.Client().Create(t.Context(), pod); err != nil {
-					t.Error(err)
-					return
-				}
-				pod.Status = realisticStatus(i)
-				if err := shared.Client().Status().Update(t.Context(), pod); err != nil {
+			for i := worker; i < n && !t.Failed(); i += writers {
+				if err := do(i); err != nil {
 					t.Error(err)
 					return
 				}
@@ -82,6 +133,19 @@ func createMany(t *testing.T, ns string) int {
 	if t.Failed() {
 		t.FailNow()
 	}
+}
+
+// createMany makes the pods, and returns the size of one.
+func createMany(t *testing.T, ns string) int {
+	t.Helper()
+	together(t, manyPods, func(i int) error {
+		pod := realisticPod(ns, i)
+		if err := shared.Client().Create(t.Context(), pod); err != nil {
+			return err
+		}
+		pod.Status = realisticStatus(i)
+		return shared.Client().Status().Update(t.Context(), pod)
+	})
 	one := &corev1.Pod{}
 	if err := shared.Client().Get(t.Context(), client.ObjectKey{Namespace: ns, Name: podName(1)}, one); err != nil {
 		t.Fatal(err)
@@ -145,9 +209,14 @@ func realisticStatus(i int) corev1.PodStatus {
 	return s
 }
 
-// child follows a pool until all its pods are there, and prints its resident memory
+// child follows a pool until all its workers are there, and prints its resident memory
 // in bytes: before, at the peak, and after a collection.
 func child() int {
+	workers, err := strconv.Atoi(os.Getenv(workersVariable))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, workersVariable, err)
+		return 1
+	}
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
 	debug.FreeOSMemory()
@@ -156,6 +225,10 @@ func child() int {
 	found := sync.OnceFunc(func() { close(all) })
 	var file v1alpha1.RoutingPolicySpec
 	file.Default()
+	nodes := os.Getenv(nodesVariable) != ""
+	if nodes {
+		file.Topology.LabelsFrom = v1alpha1.LabelsFromPodsAndNodes
+	}
 	w, err := New(Config{
 		Discovery: v1alpha1.KubernetesDiscovery{
 			Pool:       &v1alpha1.PoolReference{Name: "pool", Namespace: os.Getenv(childVariable)},
@@ -163,7 +236,8 @@ func child() int {
 		},
 		File: &file,
 		Publish: func(s *fleet.Snapshot) {
-			if len(s.Workers) == manyPods {
+			placed := !slices.ContainsFunc(s.Workers, func(w fleet.Worker) bool { return w.Site.Location().Rack == "" })
+			if len(s.Workers) == workers && (placed || !nodes) {
 				found()
 			}
 		},

@@ -77,14 +77,14 @@ func awaitGranted(t *testing.T, c *testcluster.Cluster, ns string, rules []rbacv
 }
 
 // startAs runs a watcher as the service account "picker".
-func startAs(t *testing.T, ns string, rules []rbacv1.PolicyRule) *rig {
+func startAs(t *testing.T, ns string, rules []rbacv1.PolicyRule, change ...func(*Config)) *rig {
 	t.Helper()
 	config := shared.ServiceAccountConfig(t, ns, "picker")
 	grant(t, shared, ns, rules)
 	create(t, shared, testPool(ns, 8000))
 	r := &rig{t: t, c: shared, ns: ns}
 	r.addPod("a", "10.0.0.1")
-	return start(t, shared, ns, func(c *Config) { c.Rest = config })
+	return start(t, shared, ns, append(change, func(c *Config) { c.Rest = config })...)
 }
 
 func TestRoleSuffices(t *testing.T) {

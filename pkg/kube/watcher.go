@@ -60,6 +60,8 @@ type Watcher struct {
 	spec  atomic.Pointer[v1alpha1.RoutingPolicySpec] // in use; nil before the first step
 	view  atomic.Pointer[View]
 
+	keptLabels atomic.Pointer[[]string] // of nodes, in the cache
+
 	// Of the goroutine that builds the pool.
 	lives    lives
 	hadPool  bool      // a pool was there
@@ -96,6 +98,7 @@ func (k kinds) pods() *kind     { return k.of("pods") }
 func (k kinds) metadata() *kind { return k.of("dynamoworkermetadatas") }
 func (k kinds) pool() *kind     { return k.of("inferencepools") }
 func (k kinds) policies() *kind { return k.of("routingpolicies") }
+func (k kinds) nodes() *kind    { return k.of("nodes") }
 
 // New returns a watcher that has not asked the API server for anything yet.
 func New(cfg Config) (*Watcher, error) {
@@ -133,6 +136,8 @@ func New(cfg Config) (*Watcher, error) {
 			&kind{gvk: rewriteKind, resource: rewriteResource, object: &modelRewrite{}, optional: true},
 			&kind{gvk: oldRewriteKind, resource: rewriteResource, object: &oldModelRewrite{}, optional: true})
 	}
+	w.kinds = append(w.kinds, newNodes())
+	w.keptLabels.Store(&[]string{})
 	if w.cluster, err = newCluster(w, config); err != nil {
 		return nil, err
 	}
@@ -237,11 +242,12 @@ func (w *Watcher) followPolicies(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			if old := w.spec.Swap(spec); old == nil {
-				poll.Reset(policyPoll)
+			if old := w.spec.Swap(spec); old != spec {
+				if old == nil {
+					poll.Reset(policyPoll)
+				}
 				w.changed()
-			} else if old != spec {
-				w.changed()
+				wake(w.prober.wake) // it may ask for labels of nodes, or for them no more
 			}
 		}
 		select {
@@ -300,15 +306,15 @@ func (w *Watcher) complete(pool *inferencev1.InferencePool) bool {
 	if w.podsRead.IsZero() {
 		w.podsRead = time.Now()
 	}
-	return w.kinds.metadata().settled() && w.rewritesKnown() || time.Since(w.podsRead) > patienceForMetadata
+	return w.kinds.metadata().settled() && w.rewritesKnown() && w.nodesKnown() || time.Since(w.podsRead) > patienceForMetadata
 }
 
 // build makes the pool, and publishes it when it is another.
 func (w *Watcher) build(v *View) {
 	spec := w.spec.Load()
 	r := rules{
-		roles: fleet.RoleRules(spec.Roles), sites: fleet.SiteRules(spec.Topology), identity: w.cfg.Discovery.WorkerIdentity,
-		activePorts: w.cfg.Discovery.ActivePortsAnnotations,
+		roles: fleet.RoleRules(spec.Roles), sites: siteRules(&spec.Topology), nodeLabels: w.labelsOfNodes(),
+		identity: w.cfg.Discovery.WorkerIdentity, activePorts: w.cfg.Discovery.ActivePortsAnnotations,
 	}
 	var p population
 	if t, problems := w.target(v.Pool); t != nil {

@@ -22,6 +22,7 @@ const mainContainer = "main"
 type rules struct {
 	roles       fleet.RoleRules
 	sites       fleet.SiteRules
+	nodeLabels  func(node string) map[string]string // nil: those of nodes do not count
 	identity    v1alpha1.WorkerIdentity
 	activePorts []string // annotations, the first that is there counts
 }
@@ -211,7 +212,7 @@ func (p *process) place(t target, active []bool, r rules, found *roleFindings) {
 	if said == nil {
 		said = &silent
 	}
-	says, site := fleet.Say(said.Advertised), siteOf(r.sites, p.pod)
+	says, site := fleet.Say(said.Advertised), siteOf(&r, p.pod)
 	id, ip := fleet.WorkerID(p.name), podIP(p.pod)
 	add := func(index int, port uint16) {
 		rank := said.startRank + uint32(index)
@@ -232,14 +233,6 @@ func (p *process) place(t target, active []bool, r rules, found *roleFindings) {
 			add(port.index, port.number)
 		}
 	}
-}
-
-// siteOf returns where a pod runs, by its own labels and, where they do not say the
-// host, its node. The labels of nodes are out of reach: reading them takes rights
-// over the whole cluster. Newer versions of Kubernetes copy the zone to the pod when
-// they schedule it.
-func siteOf(sites fleet.SiteRules, pod *corev1.Pod) fleet.Site {
-	return fleet.SiteOf(sites.Locate(pod.Labels).Or(fleet.Location{Host: pod.Spec.NodeName}))
 }
 
 // silent is a worker that says nothing of itself.

@@ -22,7 +22,7 @@ func testRules() rules {
 	var spec v1alpha1.RoutingPolicySpec
 	spec.Default()
 	return rules{
-		roles: fleet.RoleRules(spec.Roles), sites: fleet.SiteRules(spec.Topology), identity: v1alpha1.IdentityPod,
+		roles: fleet.RoleRules(spec.Roles), sites: siteRules(&spec.Topology), identity: v1alpha1.IdentityPod,
 		activePorts: []string{"llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"},
 	}
 }
@@ -465,7 +465,8 @@ func TestSitesOfPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := siteOf(testRules().sites, trimmed.(*corev1.Pod)).Location(); got != tc.want {
+		r := testRules()
+		if got := siteOf(&r, trimmed.(*corev1.Pod)).Location(); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}

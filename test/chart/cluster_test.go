@@ -132,12 +132,12 @@ func TestPodsAreAdmitted(t *testing.T) {
 func TestRoleGrants(t *testing.T) {
 	c := cluster(t)
 	namespace := c.Namespace(t)
-	out, err := tools.Template(t.Context(), root, "llm-router", namespace, "--set", "crds.enabled=false")
+	out, err := tools.Template(t.Context(), root, "llm-router", namespace, "--set", "crds.enabled=false,rbac.nodes=true")
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := objects(t, out)
-	for _, kind := range []string{"ServiceAccount", "Role", "RoleBinding"} {
+	for _, kind := range []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} {
 		for _, o := range ofKind(all, kind) {
 			apply(t, c, o)
 		}
@@ -151,8 +151,12 @@ func TestRoleGrants(t *testing.T) {
 		t.Helper()
 		resource, group, _ := strings.Cut(resource, ".")
 		resource, sub, _ := strings.Cut(resource, "/")
+		in := namespace
+		if resource == "nodes" {
+			in = ""
+		}
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: sub, Name: name},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: in, Verb: verb, Group: group, Resource: resource, Subresource: sub, Name: name},
 		}}
 		if err := as.Create(t.Context(), review); err != nil {
 			t.Fatal(err)
@@ -167,7 +171,15 @@ func TestRoleGrants(t *testing.T) {
 			}
 		}
 	}
+	for _, verb := range []string{"list", "watch"} {
+		if !may(verb, "nodes", "") {
+			t.Errorf("the picker may not %s nodes", verb)
+		}
+	}
 	for _, forbidden := range [][3]string{
+		{"get", "nodes", ""},
+		{"patch", "nodes", ""},
+		{"get", "nodes/proxy", ""},
 		{"get", "secrets", ""},
 		{"list", "secrets", ""},
 		{"create", "pods", ""},

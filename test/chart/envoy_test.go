@@ -54,6 +54,10 @@ func TestStandaloneEnvoyServes(t *testing.T) {
 					t.Fatalf("a request with a body got %q", got)
 				}
 			}
+			long := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("long ", 1<<20) + `"}]}`
+			if got := ask(t, http.MethodPost, envoy.requests+"/v1/chat/completions", long); got != "200 picked" {
+				t.Errorf("a request with a body of 5 MiB got %q", got)
+			}
 			if got := envoy.get(t, envoy.requests); got != "200 picked" {
 				t.Errorf("a request without a body got %q", got)
 			}
@@ -69,11 +73,13 @@ func TestStandaloneEnvoyServes(t *testing.T) {
 				eventually(t, "requests are refused", func() bool { return strings.HasPrefix(envoy.post(t), "503") })
 				return
 			}
-			// A body that was under way when the picker went is lost; once Envoy has
-			// noticed, any worker gets requests.
 			seen := map[string]bool{}
 			eventually(t, "both workers get requests", func() bool {
-				seen[envoy.post(t)] = true
+				got := envoy.post(t)
+				if !strings.HasPrefix(got, "200 ") {
+					t.Fatalf("a request got %q", got)
+				}
+				seen[got] = true
 				return seen["200 picked"] && seen["200 other"]
 			})
 		})

@@ -94,6 +94,7 @@ func TestStandaloneEnvoy(t *testing.T) {
 		"open, TLS":     {"-f", examples(t)["standalone-envoy-failopen"]},
 		"open, no TLS":  {"-f", examples(t)["standalone-envoy-failopen"], "--set", "extProcTLS.enabled=false"},
 		"open, of IPv6": {"-f", examples(t)["standalone-envoy-failopen"], "--set", "gateway.standaloneEnvoy.listenAddress=::"},
+		"open, short":   {"-f", examples(t)["standalone-envoy-failopen"], "--set", "config.server.maxBodyBytes=2097152"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := objects(t, render(t, args...))
@@ -107,6 +108,13 @@ func TestStandaloneEnvoy(t *testing.T) {
 			}
 			if out, err := exec.CommandContext(t.Context(), envoy, "--mode", "validate", "-c", file, "-l", "warn").CombinedOutput(); err != nil {
 				t.Errorf("Envoy refuses it: %v\n%s\n%s", err, out, config)
+			}
+			longest := "67108864"
+			if name == "open, short" {
+				longest = "2097152"
+			}
+			if !strings.Contains(config, "request_body_buffer_limit: "+longest+"\n") {
+				t.Error("Envoy does not take as long bodies as the picker")
 			}
 			if open := strings.Contains(config, "override_host"); open != strings.HasPrefix(name, "open") {
 				t.Errorf("follows a list of workers: %v", open)

@@ -54,6 +54,39 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestRightsOverNodes: who asks for labels of nodes gets the right to them, over the
+// cluster, and nothing else. Releases of two namespaces make two ClusterRoles.
+func TestRightsOverNodes(t *testing.T) {
+	all := objects(t, render(t, "--set", "rbac.nodes=true,config.spec.topology.labelsFrom=PodsAndNodes"))
+	roles, bindings := ofKind(all, "ClusterRole"), ofKind(all, "ClusterRoleBinding")
+	if len(roles) != 1 || len(bindings) != 1 {
+		t.Fatalf("%d ClusterRoles, %d bindings", len(roles), len(bindings))
+	}
+	if diff := cmp.Diff(map[string]string{"nodes": "list watch"}, rightsOf(roles[0])); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(rights, rightsOf(ofKind(all, "Role")[0])); diff != "" {
+		t.Errorf("the Role changes, too (-want +got):\n%s", diff)
+	}
+	name := text(roles[0], "metadata", "name")
+	subject, account := list(bindings[0]["subjects"])[0], ofKind(all, "ServiceAccount")[0]
+	if text(bindings[0], "roleRef", "name") != name || text(bindings[0], "roleRef", "kind") != "ClusterRole" ||
+		text(subject, "name") != text(account, "metadata", "name") || text(subject, "namespace") != "demo" {
+		t.Errorf("the binding binds %v to %v", bindings[0]["roleRef"], subject)
+	}
+	out, err := tools.Template(t.Context(), root, "llm-router", "other", "--set", "rbac.nodes=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other := text(ofKind(objects(t, out), "ClusterRole")[0], "metadata", "name"); other == name {
+		t.Errorf("releases of two namespaces share %s", name)
+	}
+	// Whoever makes the roles without the chart makes this one, too.
+	render(t, "--set", "rbac.create=false,config.spec.topology.labelsFrom=PodsAndNodes")
+	// A policy that is not rendered asks for nothing.
+	render(t, "--set", "routingPolicy.spec.topology.labelsFrom=PodsAndNodes")
+}
+
 // TestRightsWithoutPool checks that a picker of a label selector may do even less.
 func TestRightsWithoutPool(t *testing.T) {
 	role := ofKind(objects(t, render(t, "-f", examples(t)["standalone-envoy"])), "Role")[0]

@@ -85,6 +85,9 @@ func TestEveryPresetHasAnExample(t *testing.T) {
 	}
 }
 
+// inNoNamespace are kinds whose objects belong to the whole cluster.
+var inNoNamespace = []string{"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+
 // unique fails when two objects are one for the API server.
 func unique(t *testing.T, all []object) {
 	t.Helper()
@@ -95,7 +98,7 @@ func unique(t *testing.T, all []object) {
 			t.Errorf("%s is there twice", key)
 		}
 		seen[key] = true
-		if ns := text(o, "metadata", "namespace"); ns == "" && text(o, "kind") != "CustomResourceDefinition" {
+		if ns := text(o, "metadata", "namespace"); ns == "" && !slices.Contains(inNoNamespace, text(o, "kind")) {
 			t.Errorf("%s has no namespace", key)
 		}
 	}
@@ -129,25 +132,25 @@ func TestConfig(t *testing.T) {
 	if p := plain.Discovery.Kubernetes.Pool; p == nil || p.Name != "llm-router" || p.Namespace != "demo" {
 		t.Errorf("the pool is not the release's: %+v", p)
 	}
-	if !plain.Spec.EventPlane.ReplicaSync {
+	if !plain.Spec.EventPlane.TellsRouters() {
 		t.Error("two replicas do not tell each other what they place")
 	}
-	if config("--set", "replicaCount=1").Spec.EventPlane.ReplicaSync {
+	if config("--set", "replicaCount=1").Spec.EventPlane.TellsRouters() {
 		t.Error("one replica tells others, though there are none")
 	}
-	if config("--set", "config.spec.eventPlane.replicaSync=false").Spec.EventPlane.ReplicaSync {
+	if config("--set", "config.spec.eventPlane.replicaSync=false").Spec.EventPlane.TellsRouters() {
 		t.Error("config.spec does not win")
 	}
 
 	scaled := []string{"--set", "autoscaling.enabled=true,autoscaling.minReplicas=1,replicaCount=1"}
-	if !config(scaled...).Spec.EventPlane.ReplicaSync {
+	if !config(scaled...).Spec.EventPlane.TellsRouters() {
 		t.Error("autoscaling from one replica on: those that come do not tell each other what they place")
 	}
 	if len(ofKind(objects(t, render(t, scaled...)), "PodDisruptionBudget")) != 1 {
 		t.Error("autoscaling from one replica on: no PodDisruptionBudget")
 	}
 	scaled[1] += ",autoscaling.maxReplicas=1"
-	if config(scaled...).Spec.EventPlane.ReplicaSync {
+	if config(scaled...).Spec.EventPlane.TellsRouters() {
 		t.Error("autoscaling up to one replica: it tells others, though there are none")
 	}
 
@@ -187,7 +190,7 @@ func TestConfig(t *testing.T) {
 	if h := c.Spec.Tokenizer.InProcess.Source.HuggingFace; h == nil || h.Repository != "org/model" || h.Hub.TokenFile != "/etc/warmpath/secrets/hub/token" || h.Hub.CacheDir == "" {
 		t.Errorf("huggingFace: %+v", h)
 	}
-	if c.Server.MaxIndexBytes != 8589934592 || c.Spec.BlockSize != 32 || c.Spec.EventPlane.ReplicaSync {
+	if c.Server.MaxIndexBytes != 8589934592 || c.Spec.BlockSize != 32 || c.Spec.EventPlane.TellsRouters() {
 		t.Errorf("config is not verbatim: %+v", c.Server)
 	}
 }

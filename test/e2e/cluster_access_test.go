@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/warmpath/warmpath/api/v1alpha1"
@@ -101,6 +103,79 @@ func (d *deployment) awaitRights(verbs ...string) {
 			return d.c.May(d.t, d.ns, account, verb, "", "pods") == slices.Contains(verbs, verb)
 		})
 	}
+}
+
+// TestClusterNodes has a policy ask for the labels of nodes under traffic, first
+// without the chart's ClusterRole: that is said, and costs no request. A label that
+// changes then shows in decisions.
+func TestClusterNodes(t *testing.T) {
+	t.Parallel()
+	d := install(t, cluster(t), `rbac.nodes=true`, `routingPolicy.create=true`, `routingPolicy.spec={"topology":{"labelsFrom":"PodsAndNodes"}}`)
+	d.denied = true
+	bindings := d.takeAway("ClusterRoleBinding")
+	near, far := d.ns+"-near", d.ns+"-far"
+	for name, rack := range map[string]string{near: "r1", far: "r2"} {
+		d.apply(object{"apiVersion": "v1", "kind": "Node", "metadata": object{"name": name, "labels": object{rackLabel: rack}}})
+	}
+	for i, role := range []fleet.Role{fleet.Prefill, fleet.Decode} {
+		name, ip := strings.ToLower(role.String())+"-0", d.ip(i+1)
+		d.sim(name, role, "--listen", d.addr(ip))
+		d.c.CreatePod(t, testcluster.Pod{Namespace: d.ns, Name: name, Labels: labels(role), IPs: []string{ip}, Node: []string{near, far}[i]})
+	}
+	d.run("epp-0")
+	d.startGateway(gateway.Config{})
+	load := d.traffic(2)
+	message := d.awaitCondition(v1alpha1.ConditionResolvedRefs, metav1.ConditionFalse, "Forbidden")
+	for _, part := range []string{"system:serviceaccount:" + d.ns + ":" + account, "list nodes", "watch nodes", "rbac.nodes=true"} {
+		if !strings.Contains(message, part) {
+			t.Errorf("the condition does not name %q: %s", part, message)
+		}
+	}
+	if got := d.pairDistance(); got != "elsewhere" {
+		t.Errorf("the pair is %s, though nobody could know", got)
+	}
+
+	for _, o := range bindings {
+		d.apply(o)
+	}
+	d.awaitCondition(v1alpha1.ConditionResolvedRefs, metav1.ConditionTrue, "ResolvedRefs")
+	for _, c := range []struct{ rack, want string }{{"r1", "rack"}, {"r3", "elsewhere"}, {"r1", "rack"}} {
+		d.apply(object{"apiVersion": "v1", "kind": "Node", "metadata": object{"name": far, "labels": object{rackLabel: c.rack}}})
+		eventually(t, "decisions know of rack "+c.rack, func() bool { return d.pairDistance() == c.want })
+	}
+	load.settle(t)
+	load.stop(t)
+}
+
+const rackLabel = "topology.kubernetes.io/rack"
+
+// takeAway deletes what the chart made of a kind, and returns it.
+func (d *deployment) takeAway(kind string) (all []object) {
+	d.t.Helper()
+	for _, o := range d.rendered {
+		if at(o, "kind") != kind {
+			continue
+		}
+		if err := d.c.Client().Delete(d.t.Context(), &unstructured.Unstructured{Object: o}); err != nil {
+			d.t.Fatal(err)
+		}
+		all = append(all, o)
+	}
+	if len(all) == 0 {
+		d.t.Fatalf("the chart makes no %s", kind)
+	}
+	return all
+}
+
+// pairDistance asks how far the workers of the pair are from each other.
+func (d *deployment) pairDistance() string {
+	d.t.Helper()
+	r := post(d.t, d.admin+"/explain?path=/v1/completions", completion(tokens(1, 40)), nil)
+	var answer struct{ Pair struct{ Distance string } }
+	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || r.status != http.StatusOK {
+		d.t.Fatalf("/explain says %d %s: %v", r.status, r.body, err)
+	}
+	return answer.Pair.Distance
 }
 
 // TestClusterSecretComesLater starts a picker whose Secret for NATS is not there,

@@ -19,28 +19,31 @@ import (
 )
 
 // startStandaloneEnvoy runs the Envoy that the chart makes for clusters without a
-// gateway, with the name of the pickers' Service replaced by these hosts, which it
-// would have in DNS.
+// gateway. Hosts are the pickers, which it would have from DNS.
 func (d *deployment) startStandaloneEnvoy(hosts ...string) {
 	d.t.Helper()
-	const endpoints = "endpoints: [{lb_endpoints: ["
-	pickers := ""
-	for _, host := range hosts {
-		pickers += fmt.Sprintf("{endpoint: {address: {socket_address: {address: %s, port_value: %d}}}},", host, extProc)
-	}
+	d.startStandaloneEnvoyFor(hosts, nil)
+}
+
+// startStandaloneEnvoyFor is the same with values, and with the workers that Envoy
+// knows with FailOpen.
+func (d *deployment) startStandaloneEnvoyFor(pickers, workers []string, values ...string) {
+	d.t.Helper()
 	config := ""
-	for _, o := range d.render(`gateway.preset="standaloneEnvoy"`, `gateway.standaloneEnvoy.listenAddress="127.0.0.1"`) {
+	for _, o := range d.render(append(values, `gateway.preset="standaloneEnvoy"`, `gateway.standaloneEnvoy.listenAddress="127.0.0.1"`)...) {
 		if text, ok := at(o, "data", "envoy.yaml").(string); ok {
 			config = text
 		}
 	}
-	name := fmt.Sprintf("{endpoint: {address: {socket_address: {address: %s-pickers.%s.svc.cluster.local, port_value: %d}}}}", account, d.ns, extProc)
-	if strings.Count(config, endpoints+name) != 1 {
-		d.t.Fatalf("the chart's Envoy does not name the pickers as this test expects:\n%s", config)
+	config = d.resolve(config, "{%s}", ", ", "pickers", extProc, pickers)
+	if workers != nil {
+		config = d.resolve(config, "- %s", "\n        ", "workers", d.port, workers)
 	}
 	requests, admin := testport.Free(d.t), testport.Free(d.t)
 	config = strings.NewReplacer(
-		name, strings.TrimSuffix(pickers, ","),
+		// A busy machine must not make Envoy take a picker for dead that is only slow.
+		"- timeout: 1s", "- timeout: 30s", "connect_timeout: 1s", "connect_timeout: 30s",
+		"connection_keepalive: {interval: 5s, timeout: 5s}", "connection_keepalive: {interval: 5s, timeout: 60s}",
 		"port_value: 8080}", fmt.Sprintf("port_value: %d}", requests),
 		"port_value: 8081}", fmt.Sprintf("port_value: %d}", testport.Free(d.t)),
 		"port_value: 9901}", fmt.Sprintf("port_value: %d}", admin),
@@ -61,11 +64,29 @@ func (d *deployment) startStandaloneEnvoy(hosts ...string) {
 	})
 	d.url = fmt.Sprintf("http://127.0.0.1:%d", requests)
 	stats := fmt.Sprintf("http://127.0.0.1:%d/stats?filter=cluster.picker.membership_healthy", admin)
-	healthy := fmt.Sprintf("cluster.picker.membership_healthy: %d\n", len(hosts))
+	healthy := fmt.Sprintf("cluster.picker.membership_healthy: %d\n", len(pickers))
 	eventually(d.t, "Envoy knows all pickers, and finds them healthy", func() bool {
 		r, err := send(d.t, once, http.MethodGet, stats, nil, nil)
 		return err == nil && r.body == healthy
 	})
+}
+
+// resolve puts hosts in the place of a Service's name in a configuration of Envoy, where
+// an endpoint is written as in item.
+func (d *deployment) resolve(config, item, separator, service string, port int, hosts []string) string {
+	d.t.Helper()
+	endpoint := func(host string) string {
+		return fmt.Sprintf(item, fmt.Sprintf("endpoint: {address: {socket_address: {address: %s, port_value: %d}}}", host, port))
+	}
+	name := endpoint(fmt.Sprintf("%s-%s.%s.svc.cluster.local", account, service, d.ns))
+	if strings.Count(config, name) != 1 {
+		d.t.Fatalf("the chart's Envoy does not name the %s as this test expects:\n%s", service, config)
+	}
+	var list []string
+	for _, host := range hosts {
+		list = append(list, endpoint(host))
+	}
+	return strings.Replace(config, name, strings.Join(list, separator), 1)
 }
 
 // serveAt makes a picker serve ext-proc at an address of its own, as pods do.

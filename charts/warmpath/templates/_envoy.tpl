@@ -1,13 +1,19 @@
 {{/* The bootstrap of a standalone Envoy. With FailClose it dials what the picker says
 (ORIGINAL_DST), and nothing else. With FailOpen it knows the workers' addresses, too, so
-that it can go on without a picker; it follows only picks that DNS has told it of. */}}
+that it can go on without a picker; it follows only picks that DNS has told it of.
+
+A picker that dies takes no request along. Envoy keeps what a picker has not answered yet
+(bodies BUFFERED and STREAMED, not FULL_DUPLEX_STREAMED), so it can go on without it
+(failure_mode_allow): a request that is decided simply goes on; one that is not is shown
+to another picker by the filter "again". Without a decision FailClose has nowhere to send
+a request, so failure_mode_allow opens nothing there: Envoy answers 503. */}}
 {{- define "warmpath.envoy" -}}
 {{- $e := .Values.gateway.standaloneEnvoy -}}
 {{- $name := include "warmpath.fullname" . -}}
 {{- $domain := printf "%s.svc.cluster.local" .Release.Namespace -}}
 {{- $ports := fromYaml (include "warmpath.ports" .) -}}
 {{- $open := eq .Values.inferencePool.failureMode "FailOpen" -}}
-{{- $breakers := printf "{thresholds: [{max_connections: %d, max_pending_requests: %d, max_requests: %d}]}" (int $e.maxRequests) (int $e.maxRequests) (int $e.maxRequests) -}}
+{{- $breakers := printf "{thresholds: [{max_connections: %d, max_pending_requests: %d, max_requests: %d, max_retries: %d}]}" (int $e.maxRequests) (int $e.maxRequests) (int $e.maxRequests) (int $e.maxRequests) -}}
 admin: {address: {socket_address: {address: 127.0.0.1, port_value: 9901}}}
 static_resources:
   listeners:
@@ -31,6 +37,7 @@ static_resources:
               domains: ["*"]
               routes:
               - match: {prefix: /}
+                request_body_buffer_limit: {{ include "warmpath.envoy.maxBody" . }}
                 route:
                   cluster: workers
                   timeout: 0s # generation takes as long as it takes
@@ -40,23 +47,30 @@ static_resources:
           http_filters:
           - name: envoy.filters.http.ext_proc
             typed_config:
-              "@type": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor
-              grpc_service: {envoy_grpc: {cluster_name: picker}}
-              failure_mode_allow: {{ $open }}
-              {{- if not $open }}
-              status_on_error: {code: ServiceUnavailable}
-              {{- end }}
-              processing_mode:
-                request_header_mode: SEND
-                request_body_mode: FULL_DUPLEX_STREAMED
-                request_trailer_mode: SEND
-                response_header_mode: SEND
-                response_body_mode: FULL_DUPLEX_STREAMED
-                response_trailer_mode: SEND
-              metadata_options:
-                forwarding_namespaces: {untyped: [envoy.lb.subset_hint, envoy.lb]}
-                receiving_namespaces: {untyped: [envoy.lb]}
-              response_attributes: [upstream.address, upstream.request_attempt_count]
+              {{- include "warmpath.envoy.extProc" . | nindent 14 }}
+          - name: again # for requests whose picker died before it decided
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcher
+              extension_config:
+                name: envoy.filters.http.ext_proc
+                typed_config:
+                  {{- include "warmpath.envoy.extProc" . | nindent 18 }}
+                  stat_prefix: again
+              xds_matcher:
+                matcher_list:
+                  matchers:
+                  - predicate:
+                      single_predicate:
+                        input:
+                          name: picked
+                          typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput, filter: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}
+                        custom_match:
+                          name: present
+                          typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata, value: {present_match: true}}
+                    on_match:
+                      action:
+                        name: skip
+                        typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.common.matcher.action.v3.SkipFilter}
           {{- if not $open }}
           - name: envoy.filters.http.header_to_metadata # tells the picker who served
             typed_config:
@@ -109,6 +123,15 @@ static_resources:
       {{- if .Values.extProcTLS.enabled }}
       tls_options: {alpn_protocols: [h2]} # gRPC servers insist on it
       {{- end }}
+    outlier_detection: # a connection that breaks: no request more until a health check passes
+      split_external_local_origin_errors: true
+      consecutive_local_origin_failure: 1
+      enforcing_local_origin_success_rate: 0
+      enforcing_consecutive_5xx: 0
+      enforcing_success_rate: 0
+      interval: 1s
+      base_ejection_time: 5s
+      max_ejection_percent: 100
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
@@ -170,4 +193,36 @@ static_resources:
     lb_policy: CLUSTER_PROVIDED
     original_dst_lb_config: {metadata_key: {key: envoy.lb, path: [{key: x-gateway-destination-endpoint}]}}
     {{- end }}
+{{- end -}}
+
+{{/* How a picker is asked. */}}
+{{- define "warmpath.envoy.extProc" -}}
+"@type": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor
+grpc_service:
+  envoy_grpc: {cluster_name: picker}
+  retry_policy: # while a dead picker is still taken for alive; a body is never sent twice
+    retry_on: reset,connect-failure,refused-stream
+    num_retries: 3
+    retry_back_off: {base_interval: 0.025s, max_interval: 0.1s}
+    retry_host_predicate: # another picker, however long Envoy takes to put the dead one out
+    - {name: envoy.retry_host_predicates.previous_hosts, typed_config: {"@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate}}
+    host_selection_retry_max_attempts: 30 # the dead one has least requests, and is drawn often
+failure_mode_allow: true
+message_timeout: {{ .Values.gateway.standaloneEnvoy.streamIdleTimeoutSeconds }}s # requests may wait for a worker
+processing_mode:
+  request_header_mode: SEND
+  request_body_mode: BUFFERED
+  request_trailer_mode: SEND
+  response_header_mode: SEND
+  response_body_mode: STREAMED
+  response_trailer_mode: SEND
+metadata_options:
+  forwarding_namespaces: {untyped: [envoy.lb.subset_hint, envoy.lb]}
+  receiving_namespaces: {untyped: [envoy.lb]}
+response_attributes: [upstream.address, upstream.request_attempt_count]
+{{- end -}}
+
+{{/* The longest body that Envoy keeps: what the picker takes. */}}
+{{- define "warmpath.envoy.maxBody" -}}
+{{- default 67108864 .Values.config.server.maxBodyBytes | int64 -}}
 {{- end -}}

@@ -22,6 +22,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The ClusterRole for nodes: one for each release of the cluster. */}}
+{{- define "warmpath.nodesRole" -}}
+{{- printf "%s-%s-nodes" .Release.Namespace (include "warmpath.fullname" .) -}}
+{{- end -}}
+
 {{/* The InferencePool that is served. */}}
 {{- define "warmpath.pool" -}}
 {{- default .Release.Name .Values.inferencePool.name -}}

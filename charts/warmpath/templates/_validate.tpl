@@ -5,6 +5,7 @@
 {{- include "warmpath.validate.nats" . -}}
 {{- include "warmpath.validate.embedded" . -}}
 {{- include "warmpath.validate.signIn" . -}}
+{{- include "warmpath.validate.nodes" . -}}
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
 {{- fail "metrics.serviceMonitor.enabled and metrics.podMonitor.enabled would read all metrics twice; keep one of the two" -}}
 {{- end -}}
@@ -58,6 +59,20 @@
 {{- $name := include "warmpath.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
 {{- fail (printf "no Service can be called %q, after the release; set fullnameOverride to lower case letters, digits and -, with a letter first" $name) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of nodes: whoever makes the rights has to make those, too. */}}
+{{- define "warmpath.validate.nodes" -}}
+{{- if and .Values.rbac.nodes (not .Values.rbac.create) -}}
+{{- fail "rbac.nodes makes a ClusterRole, and rbac.create: false asks for no roles; give the picker's account the right to list and watch nodes yourself, and remove rbac.nodes" -}}
+{{- end -}}
+{{- $specs := dict "config.spec" .Values.config.spec -}}
+{{- if .Values.routingPolicy.create -}}{{- $_ := set $specs "routingPolicy.spec" .Values.routingPolicy.spec -}}{{- end -}}
+{{- range $field, $spec := $specs -}}
+{{- if and (eq (dig "topology" "labelsFrom" "Pods" $spec) "PodsAndNodes") $.Values.rbac.create (not $.Values.rbac.nodes) -}}
+{{- fail (printf "%s.topology.labelsFrom: PodsAndNodes needs the right to list and watch nodes; set rbac.nodes" $field) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
