@@ -89,7 +89,9 @@ var alertCases = []struct {
 	{"WarmpathNotPrefixAware", "workers publish elsewhere; their blocks are of another size", []string{aware("a", "EventsOverZMQ", "0x40"), aware("b", "BlockSizeMismatch", "0x40")}, []string{"a", "b"}},
 	{"WarmpathNotPrefixAware", "ids and roles that do not fit", []string{aware("a", "EventsFromUnknownWorkers", "0x40"), aware("b", "WorkerIDMismatch", "0x40"), aware("c", "RoleMismatch", "0x40")}, []string{"a", "b", "c"}},
 	{"WarmpathNotPrefixAware", "for some minutes", []string{aware("a", "PrefixAware", "1x20 stale"), aware("a", "NoEvents", "_x21 0x20")}, nil},
-	{"WarmpathNotPrefixAware", "prompts that never repeat", []string{aware("a", "NoHits", "0x40")}, nil},
+	{"WarmpathNotPrefixAware", "prompts that never repeat", []string{aware("a", "NoHits", "0x40"), `warmpath_prompt_blocks_total{pod="a", kind="best"} 7x40`, `warmpath_prompt_blocks_total{pod="b", kind="best"} 0+9x40`}, nil},
+	{"WarmpathNotPrefixAware", "prompts repeat, and no event says that anybody holds them", []string{aware("a", "NoHits", "0x40"), `warmpath_prompt_blocks_total{pod="a", kind="best"} 0+9x40`, `warmpath_prompt_blocks_total{pod="a", kind="total"} 0+99x40`}, []string{"a"}},
+	{"WarmpathNotPrefixAware", "prompts repeat, and are found", []string{aware("a", "PrefixAware", "1x40"), `warmpath_prompt_blocks_total{pod="a", kind="best"} 0+9x40`}, nil},
 	{"WarmpathNotPrefixAware", "as the policy asks", []string{aware("a", "EventsDisabled", "0x40"), aware("b", "OverlapIgnored", "0x40")}, nil},
 	{"WarmpathNotPrefixAware", "another condition", []string{`warmpath_policy_condition{pod="a", type="EventPlaneHealthy", reason="NoEvents"} 0x40`}, nil},
 
