@@ -18,6 +18,7 @@ func (a *App) Observe() kube.Observation {
 		TotalBlocks:     c.TotalBlocks,
 		MatchedBlocks:   c.MatchedBlocks,
 		BestBlocks:      c.BestBlocks,
+		FoundPrompts:    c.FoundPrompts,
 		ServedElsewhere: c.ServedElsewhere,
 		IndexedBlocks:   g.events.blocksByRole(pool),
 		StrangerEvents:  strange,

@@ -23,6 +23,7 @@ type metrics struct {
 	matched         prometheus.Counter
 	best            prometheus.Counter
 	total           prometheus.Counter
+	found           prometheus.Counter
 	prompts         [sources]prometheus.Counter
 	tokenizerErrors *prometheus.CounterVec
 
@@ -57,6 +58,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		workers:         counter("worker_decisions_total", "Times a worker was picked, by what it was picked for.", "worker", "rank", "for"),
 		blocks:          counter("prompt_blocks_total", "Blocks of prompts with known token ids: in all; held by the best worker of the pool; held by the worker picked to prefill.", "kind"),
 		tokenizerErrors: counter("tokenizer_errors_total", "Prompts that could not be turned into token ids, by reason.", "reason"),
+		found: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "warmpath", Name: "prompts_found_total", Help: "Prompts of whose beginning a worker holds something by its events. What prompts sent there a moment ago will leave does not count.",
+		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "warmpath", Name: "panics_total", Help: "Requests that made the picker panic. Anything but 0 is a defect to report.",
 		}),
@@ -140,6 +144,9 @@ func (m *metrics) decided(d *pick.Decision, source Source, err error) {
 		m.total.Add(float64(d.Total))
 		m.best.Add(float64(d.Best))
 		m.matched.Add(float64(d.Matched))
+		if d.Found {
+			m.found.Inc()
+		}
 	}
 	m.workers.WithLabelValues(d.Decode.Name, strconv.FormatUint(uint64(d.Decode.Rank), 10), "decode").Inc()
 	if d.Mode == pick.Disaggregated {
@@ -163,6 +170,7 @@ type Counts struct {
 	TotalBlocks     uint64 // blocks of those
 	MatchedBlocks   uint64 // held by the worker picked to prefill
 	BestBlocks      uint64 // held by the best worker of the pool
+	FoundPrompts    uint64 // prompts of which a worker held something by its events
 	ServedElsewhere uint64 // responses from another endpoint than the picked one
 }
 
@@ -172,7 +180,7 @@ func (s *Server) Counts() Counts {
 	c := Counts{
 		// What is counted first is read last, so that no part exceeds its whole.
 		ServedElsewhere: s.elsewhere.n.Load(), KnownPrompts: m.withTokens.Load(), Prompts: m.withPrompt.Load(),
-		MatchedBlocks: valueOf(m.matched), BestBlocks: valueOf(m.best), TotalBlocks: valueOf(m.total),
+		MatchedBlocks: valueOf(m.matched), BestBlocks: valueOf(m.best), TotalBlocks: valueOf(m.total), FoundPrompts: valueOf(m.found),
 	}
 	for _, mode := range m.decisions {
 		c.Decisions += valueOf(mode)

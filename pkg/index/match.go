@@ -43,6 +43,19 @@ func (m *Match) Depth(s Slot) Depth {
 	return Depth{Device: at(kvevent.Device), Host: at(kvevent.Host), Disk: at(kvevent.Disk), External: at(kvevent.External)}
 }
 
+// Found says whether any worker that the lookup knew holds a block of the prompt, on
+// whatever tier.
+func (m *Match) Found() bool {
+	for _, slots := range m.tiers {
+		for _, n := range slots {
+			if n > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // SharedFrom is how many blocks of the prompt follow the first n in a store outside
 // the workers, whoever put them there, without a hole.
 func (m *Match) SharedFrom(n int) int {

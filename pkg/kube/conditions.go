@@ -346,15 +346,15 @@ func (f *facts) prefixes(events metav1.Condition) (metav1.ConditionStatus, strin
 		return events.Status, events.Reason, events.Message
 	case p.Prompts == 0:
 		return unknown, reasonNoTraffic, "No prompt was routed yet."
-	case p.Best == 0 && !p.enough():
+	case p.Found == 0 && !p.enough():
 		return unknown, reasonNoTraffic, fmt.Sprintf("%d prompts were routed, too few to tell.", p.Prompts)
 	case p.Prompts > somePrompts && p.Known*2 < p.Prompts:
 		return off, reasonNoTokens, f.noTokens()
 	case f.wrongRole():
 		return off, reasonWrongRole, f.holdersDoNotPrefill()
-	case p.Best == 0 && p.Total > newBlocks && f.indexed() == 0:
+	case p.Found == 0 && p.Total > newBlocks && f.indexed() == 0:
 		return off, reasonNothingIndexed, f.nothingIndexed()
-	case p.Best == 0 && p.Total > manyBlocks && p.full():
+	case p.Found == 0 && p.Total > manyBlocks && p.full():
 		return off, reasonNoHits, f.noHits()
 	case p.Total == 0:
 		return metav1.ConditionTrue, reasonPrefixAware, fmt.Sprintf("All prompts were shorter than one block (%d tokens).", f.blockSize())
@@ -433,9 +433,17 @@ func (f *facts) nothingIndexed() string {
 }
 
 func (f *facts) noHits() string {
-	return fmt.Sprintf("The index holds %d blocks, but not one of %d prompt blocks of the last %s was among them: the hashes differ. "+
-		"Check that blockSize, %d, is the engines'; that the tokenizer and the chat template are those of the model; that cacheSalt is Ignore for Dynamo before 1.4; and that adapters lists all LoRA adapters.",
-		f.indexed(), f.past.Total, f.past.span(), f.blockSize())
+	return fmt.Sprintf("The index holds %d blocks, but none of %d prompts (%d blocks) of the last %s began with one of them: the hashes differ. "+
+		"Check that blockSize, %d, is the engines'; that the tokenizer and the chat template are those of the model; that cacheSalt is Ignore for Dynamo before 1.4; and that adapters lists all LoRA adapters.%s",
+		f.indexed(), f.past.Known, f.past.Total, f.past.span(), f.blockSize(), f.guessed())
+}
+
+// guessed explains a hit rate that no event confirms.
+func (f *facts) guessed() string {
+	if f.past.Best == 0 {
+		return ""
+	}
+	return " HIT and CEILING are what prompts sent to a worker a moment before are expected to have left there."
 }
 
 // ready sums up the conditions before it.

@@ -326,7 +326,17 @@ func TestConditions(t *testing.T) {
 		{
 			name: "no hits", change: func(s *scene) { s.traffic(counts(100, 100, 1000, 0, 0, 50)) },
 			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "NoHits",
-			says: []string{"600 blocks", "1000 prompt blocks", "tokenizer", "cacheSalt", "adapters"}, ready: "NoHits", up: no,
+			says: []string{"600 blocks", "100 prompts (1000 blocks)", "tokenizer", "cacheSalt", "adapters"}, ready: "NoHits", up: no,
+		},
+		{
+			name: "guesses alone are no hits", change: func(s *scene) {
+				s.traffic(counts(100, 100, 1000, 500, 600, 50))
+				for i := range s.window.samples {
+					s.window.samples[i].obs.FoundPrompts = 0
+				}
+				s.window.busy.Found = 0
+			},
+			kind: v1alpha1.ConditionPrefixAware, status: no, reason: "NoHits", says: []string{"HIT and CEILING"}, ready: "NoHits", up: no,
 		},
 		{
 			name: "too early to expect a hit", change: func(s *scene) {

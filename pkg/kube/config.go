@@ -66,7 +66,8 @@ type Observation struct {
 	KnownPrompts    uint64 // of them, those whose token ids were known
 	TotalBlocks     uint64 // blocks of those
 	MatchedBlocks   uint64 // held by the worker picked to prefill
-	BestBlocks      uint64 // held by the best worker of the pool
+	BestBlocks      uint64 // held by the best worker of the pool, or about to be
+	FoundPrompts    uint64 // prompts of which a worker held something by its events
 	ServedElsewhere uint64 // responses from an endpoint other than the picked one
 
 	// IndexedBlocks are the blocks in the prefix index, by role of the worker that

@@ -33,6 +33,7 @@ type figures struct {
 	Span                     time.Duration
 	Prompts, Known           uint64
 	Total, Matched, Best     uint64 // blocks
+	Found                    uint64 // prompts of which a worker held something by its events
 	Received, StrangerEvents uint64
 }
 
@@ -64,6 +65,7 @@ func (w *window) figures() figures {
 		Total:          grown(a.obs.TotalBlocks, b.obs.TotalBlocks),
 		Matched:        grown(a.obs.MatchedBlocks, b.obs.MatchedBlocks),
 		Best:           grown(a.obs.BestBlocks, b.obs.BestBlocks),
+		Found:          grown(a.obs.FoundPrompts, b.obs.FoundPrompts),
 		Received:       grown(a.obs.Events.Received, b.obs.Events.Received),
 		StrangerEvents: grown(a.obs.StrangerEvents, b.obs.StrangerEvents),
 	}
@@ -82,7 +84,7 @@ func grown(before, after uint64) uint64 {
 // must not change only because nobody asks anything.
 func (w *window) judged() figures {
 	now := w.figures()
-	works := now.Best > 0 && now.Known*2 >= now.Prompts
+	works := now.Found > 0 && now.Known*2 >= now.Prompts
 	if now.Prompts > somePrompts || works || w.busy.Prompts == 0 {
 		return now
 	}

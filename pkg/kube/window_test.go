@@ -12,7 +12,7 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // counts makes an observation of counters.
 func counts(prompts, known, total, matched, best, received uint64) Observation {
 	return Observation{
-		Prompts: prompts, KnownPrompts: known, TotalBlocks: total, MatchedBlocks: matched, BestBlocks: best,
+		Prompts: prompts, KnownPrompts: known, TotalBlocks: total, MatchedBlocks: matched, BestBlocks: best, FoundPrompts: best,
 		Events: EventState{Connected: true, Received: received},
 	}
 }
@@ -27,7 +27,7 @@ func TestWindowCountsWhatHappenedWithinIt(t *testing.T) {
 		t.Errorf("what was before the window counts: %+v", f)
 	}
 	w.add(epoch.Add(sampleEvery), counts(1010, 1009, 51_000, 1834, 1910, 9))
-	want := figures{Span: sampleEvery, Prompts: 10, Known: 9, Total: 1000, Matched: 834, Best: 910, Received: 2}
+	want := figures{Span: sampleEvery, Prompts: 10, Known: 9, Total: 1000, Matched: 834, Best: 910, Found: 910, Received: 2}
 	if f := w.figures(); f != want {
 		t.Errorf("figures = %+v, want %+v", f, want)
 	} else if f.hit() != "83.4%" || f.ceiling() != "91.0%" {

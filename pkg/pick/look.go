@@ -27,6 +27,7 @@ type Scratch struct {
 	prefillOutside bool // could prefill, but for the subset
 	required       bool // only a pair would do, and this worker does both
 
+	found            bool   // the index has something of the prompt
 	best, bestDecode int    // blocks that need not be computed, on workers that prefill, and on decode workers
 	session          uint64 // hash of it
 }
@@ -39,6 +40,7 @@ func (s *Scratch) look(p *Picker, req *Request, now time.Time) {
 	s.price(p, req)
 	s.pricing.now = now.UnixNano()
 	p.index.Match(req.Chains, &s.match)
+	s.found = s.match.Found() // before guesses, which events may never confirm
 	p.guesses.Merge(now, req.Chains, &s.match)
 	if p.texts != nil && len(req.Text) > 0 {
 		p.texts.Merge(now, req.Text, &s.match)

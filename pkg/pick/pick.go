@@ -112,11 +112,14 @@ type Decision struct {
 	// like; Disaggregated when none does. Where the data plane needs a pair, the prompt
 	// is then computed by an aggregated worker, or Moot: it is split all the same. See
 	// SplitOptions.NeedsPair.
-	Held        Mode
-	Moot        bool
-	Matched     int // blocks of the prompt that Prefill need not compute: those it holds on any tier, or reads from a store for all
-	Best        int // the same of the best worker in the pool
-	Total       int // full blocks of the prompt
+	Held    Mode
+	Moot    bool
+	Matched int // blocks of the prompt that Prefill need not compute: those it holds on any tier, or reads from a store for all
+	Best    int // the same of the best worker in the pool
+	Total   int // full blocks of the prompt
+	// Found: a worker holds some of them by its events. Matched and Best count what
+	// prompts sent there a moment ago will leave, too.
+	Found       bool
 	Reservation *load.Reservation
 
 	guess index.Guess // that Prefill is about to hold the prompt
@@ -185,6 +188,7 @@ func (p *Picker) Pick(req *Request, now time.Time, random func(n int) int, s *Sc
 		Matched:     s.matched(prefill),
 		Best:        s.bestFor(c.mode),
 		Total:       len(req.Chains),
+		Found:       s.found,
 		Reservation: reservation,
 		guess:       guess,
 	}, nil

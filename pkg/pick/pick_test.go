@@ -493,3 +493,24 @@ func TestPromptLess(t *testing.T) {
 		t.Errorf("only a prefill worker in the subset: %v, want ErrSubset", err)
 	}
 }
+
+// A guess counts as a match, but only events make a prompt found: with hashes that
+// differ from the workers' there would be guesses and nothing else.
+func TestFoundIsWhatEventsSay(t *testing.T) {
+	r := newRig(t, ttl, workers(1, 2, fleet.Aggregated)...)
+	hashes, chains := promptOf(1, 10)
+	ask := pick.Request{Tokens: 160, Chains: chains}
+	for round, want := range []struct {
+		best  int
+		found bool
+	}{{0, false}, {10, false}, {10, true}} {
+		if round == 2 {
+			r.hold(t, 1, hashes, index.Depth{Host: 1})
+		}
+		d := r.mustPick(t, ask)
+		d.Reservation.Release()
+		if d.Best != want.best || d.Found != want.found {
+			t.Errorf("round %d: best %d, found %t; want %d, %t", round, d.Best, d.Found, want.best, want.found)
+		}
+	}
+}

@@ -51,10 +51,11 @@ var alertCases = []struct {
 	}, nil},
 
 	{"WarmpathPickErrorsHigh", "one in eleven", []string{
-		`warmpath_undecided_total{pod="a", reason="busy"} 0+1x60`, `warmpath_undecided_total{pod="b", reason="no_endpoint"} 0+9x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`,
+		`warmpath_undecided_total{pod="a", reason="subset"} 0+1x60`, `warmpath_undecided_total{pod="b", reason="no_endpoint"} 0+9x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`,
 	}, []string{"release"}},
 	{"WarmpathPickErrorsHigh", "nothing else", []string{`warmpath_undecided_total{pod="a", reason="no_endpoint"} 0+1x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 100x60`}, []string{"release"}},
-	{"WarmpathPickErrorsHigh", "one in a hundred", []string{`warmpath_undecided_total{pod="a", reason="busy"} 0+1x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`}, nil},
+	{"WarmpathPickErrorsHigh", "one in a hundred", []string{`warmpath_undecided_total{pod="a", reason="no_prefill"} 0+1x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`}, nil},
+	{"WarmpathPickErrorsHigh", "every second one is refused since all workers are busy", []string{`warmpath_undecided_total{pod="a", reason="busy"} 0+100x60`, `warmpath_undecided_total{pod="a", reason="no_endpoint"} 0+1x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`}, nil},
 
 	{"WarmpathFeedDisconnected", "one of two", []string{`warmpath_event_plane_connected{pod="a"} 0x60`, `warmpath_event_plane_connected{pod="b"} 1x60`}, []string{"a"}},
 	{"WarmpathFeedDisconnected", "now and then", []string{`warmpath_event_plane_connected{pod="a"} 0 0 0 1 0 0 0 1 0 0 0 1 0 0 0 1 0 0 0`}, nil},
@@ -65,8 +66,8 @@ var alertCases = []struct {
 		`warmpath_event_messages_odd_total{pod="b", kind="dropped"} 0+1x60`,
 	}, []string{"a", "b"}},
 	{"WarmpathFeedLagging", "a short queue, and drops long ago", []string{
-		`warmpath_event_queue_messages{pod="a"} 400x60`, `warmpath_event_queue_messages_max{pod="a"} 1000x60`,
-		`warmpath_event_messages_odd_total{pod="a", kind="dropped"} 0+9x9 90x60`, `warmpath_event_messages_odd_total{pod="a", kind="bad"} 0+9x60`,
+		`warmpath_event_queue_messages{pod="a"} 400x70`, `warmpath_event_queue_messages_max{pod="a"} 1000x70`,
+		`warmpath_event_messages_odd_total{pod="a", kind="dropped"} 0+9x9 90x60`, `warmpath_event_messages_odd_total{pod="a", kind="bad"} 0+9x70`,
 	}, nil},
 
 	{"WarmpathFeedGapsFrequent", "one in a minute", []string{
@@ -83,6 +84,17 @@ var alertCases = []struct {
 	{"WarmpathHitRateFarBelowCeiling", "most of the ceiling", blocks(40, 50), nil},
 	{"WarmpathHitRateFarBelowCeiling", "prompts that nobody holds", blocks(0, 5), nil},
 
+	{"WarmpathNotPrefixAware", "one of two hears no events", []string{aware("a", "NoEvents", "0x40"), aware("b", "PrefixAware", "1x40")}, []string{"a"}},
+	{"WarmpathNotPrefixAware", "for one reason after the other", []string{aware("a", "NothingIndexed", "0x20 stale"), aware("a", "WrongRole", "_x21 0x20")}, []string{"a"}},
+	{"WarmpathNotPrefixAware", "workers publish elsewhere; their blocks are of another size", []string{aware("a", "EventsOverZMQ", "0x40"), aware("b", "BlockSizeMismatch", "0x40")}, []string{"a", "b"}},
+	{"WarmpathNotPrefixAware", "ids and roles that do not fit", []string{aware("a", "EventsFromUnknownWorkers", "0x40"), aware("b", "WorkerIDMismatch", "0x40"), aware("c", "RoleMismatch", "0x40")}, []string{"a", "b", "c"}},
+	{"WarmpathNotPrefixAware", "for some minutes", []string{aware("a", "PrefixAware", "1x20 stale"), aware("a", "NoEvents", "_x21 0x20")}, nil},
+	{"WarmpathNotPrefixAware", "prompts that never repeat", []string{aware("a", "NoHits", "0x40"), `warmpath_prompt_blocks_total{pod="a", kind="best"} 7x40`, `warmpath_prompt_blocks_total{pod="b", kind="best"} 0+9x40`}, nil},
+	{"WarmpathNotPrefixAware", "prompts repeat, and no event says that anybody holds them", []string{aware("a", "NoHits", "0x40"), `warmpath_prompt_blocks_total{pod="a", kind="best"} 0+9x40`, `warmpath_prompt_blocks_total{pod="a", kind="total"} 0+99x40`}, []string{"a"}},
+	{"WarmpathNotPrefixAware", "prompts repeat, and are found", []string{aware("a", "PrefixAware", "1x40"), `warmpath_prompt_blocks_total{pod="a", kind="best"} 0+9x40`}, nil},
+	{"WarmpathNotPrefixAware", "as the policy asks", []string{aware("a", "EventsDisabled", "0x40"), aware("b", "OverlapIgnored", "0x40")}, nil},
+	{"WarmpathNotPrefixAware", "another condition", []string{`warmpath_policy_condition{pod="a", type="EventPlaneHealthy", reason="NoEvents"} 0x40`}, nil},
+
 	{"WarmpathPromptsUnknown", "most", prompts(30, 30, 40), []string{"release"}},
 	{"WarmpathPromptsUnknown", "some", prompts(20, 20, 60), nil},
 
@@ -97,6 +109,7 @@ var alertCases = []struct {
 		`warmpath_queue_results_total{pod="a", result="expired"} 0+0.4x60`, `warmpath_queue_results_total{pod="b", result="full"} 0+0.4x60`,
 		`warmpath_queue_results_total{pod="b", result="displaced"} 0+0.4x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`,
 	}, []string{"release"}},
+	{"WarmpathQueueOverflows", "none may wait, and all workers are busy", []string{`warmpath_queue_results_total{pod="a", result="not_queued"} 0+2x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`}, []string{"release"}},
 	{"WarmpathQueueOverflows", "requests wait, and those are refused that may be", []string{
 		`warmpath_queue_results_total{pod="a", result="placed"} 0+50x60`, `warmpath_queue_results_total{pod="a", result="shed"} 0+50x60`,
 		`warmpath_queue_results_total{pod="a", result="expired"} 0+0.5x60`, `warmpath_decisions_total{pod="a", mode="aggregated"} 0+100x60`,
@@ -106,6 +119,13 @@ var alertCases = []struct {
 	{"WarmpathEngineMetricsUnreadable", "one picker reads none", []string{
 		`warmpath_scrapes_total{pod="a", result="ok"} 7x60`, `warmpath_scrapes_total{pod="a", result="bad_status"} 0+1x60`, `warmpath_scrapes_total{pod="b", result="ok"} 0+100x60`,
 	}, []string{"a"}},
+	{"WarmpathEngineMetricsUnreadable", "a picker that began when none could be read any more", []string{
+		`warmpath_scrapes_total{pod="a", result="ok"} 0+100x60 stale`, `warmpath_scrapes_total{pod="b", result="ok"} _x61 0x300`, `warmpath_scrapes_total{pod="b", result="unreachable"} _x61 0+1x300`,
+	}, []string{"b"}},
+	{"WarmpathEngineMetricsUnreadable", "engines that never had any", []string{
+		`warmpath_scrapes_total{pod="a", result="ok"} 0x60`, `warmpath_scrapes_total{pod="a", result="bad_status"} 0+1x60`, `warmpath_scrapes_total{pod="b", result="ok"} 0x60`, `warmpath_scrapes_total{pod="b", result="no_figures"} 0+1x60`,
+		`warmpath_scrapes_total{job="other", namespace="demo", pod="c", result="ok"} 0+1x60`,
+	}, nil},
 	{"WarmpathEngineMetricsUnreadable", "some cannot be read", []string{`warmpath_scrapes_total{pod="a", result="ok"} 0+1x60`, `warmpath_scrapes_total{pod="a", result="timeout"} 0+9x60`}, nil},
 	{"WarmpathEngineMetricsUnreadable", "nobody looks", []string{`warmpath_scrapes_total{pod="a", result="ok"} 7x60`, `warmpath_scrapes_total{pod="a", result="timeout"} 7x60`}, nil},
 
@@ -117,7 +137,10 @@ var alertCases = []struct {
 		`warmpath_replicas{job="warmpath", namespace="other", pod="c"} 0x60`, `warmpath_replica_state_messages_total{job="warmpath", namespace="other", pod="c", direction="sent"} 0+1x60`,
 	}, []string{"a", "b"}},
 	{"WarmpathReplicasUnheard", "all hear all", []string{heard("a", "1x60"), heard("b", "1x60"), told("a", "0+1x60"), told("b", "0+1x60")}, nil},
-	{"WarmpathReplicasUnheard", "replicaSync is off", []string{heard("a", "0x60"), heard("b", "0x60"), told("a", "0x60"), told("b", "0x60")}, nil},
+	{"WarmpathReplicasUnheard", "replicaSync is off, but for another release", []string{
+		heard("a", "0x60"), heard("b", "0x60"), told("a", "0x60"), told("b", "0x60"),
+		`warmpath_replica_state_messages_total{pod="a", direction="received"} 0+1x60`, `warmpath_replica_state_messages_total{pod="b", direction="received"} 0+1x60`,
+	}, nil},
 	{"WarmpathReplicasUnheard", "three go, one after the other", []string{
 		heard("a", "4x10 3x6 2x6 1x7"), heard("b", "4x10 3x6 2x6 1x7"), heard("c", "4x10 3x6 2x6 stale"), heard("d", "4x10 3x6 stale"), heard("e", "4x10 stale"),
 		told("a", "0+1x32"), told("b", "0+1x32"), told("c", "0+1x24 stale"), told("d", "0+1x17 stale"), told("e", "0+1x10 stale"),
@@ -129,6 +152,11 @@ var alertCases = []struct {
 func blocks(matched, best int) []string {
 	counter := `warmpath_prompt_blocks_total{pod="a", kind="%s"} 0+%dx90`
 	return []string{fmt.Sprintf(counter, "matched", matched), fmt.Sprintf(counter, "best", best), fmt.Sprintf(counter, "total", 100)}
+}
+
+// aware is the condition PrefixAware of a pool.
+func aware(pod, reason, values string) string {
+	return fmt.Sprintf(`warmpath_policy_condition{pod="%s", type="PrefixAware", reason="%s"} %s`, pod, reason, values)
 }
 
 func prompts(unknown, byText, engine int) []string {

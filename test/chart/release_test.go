@@ -48,17 +48,18 @@ type release struct {
 func TestRelease(t *testing.T) {
 	c := cluster(t)
 	c.RemoveCRDs(t, testcluster.RoutingPolicies)
-	defer c.InstallCRDs(t, testcluster.RoutingPolicies) // for other tests
 	t.Run("default", func(t *testing.T) {
 		r := newRelease(t, c, "default", "--set=replicaCount=3", "--set=podDisruptionBudget.enabled=false", "--set=metrics.dashboards.enabled=true", "--set=config.spec.blockSize=32")
 		r.lifecycle(t)
 		r.keepsPolicies(t)
 	})
+	c.InstallCRDs(t, testcluster.RoutingPolicies)
 	t.Run("istio", func(t *testing.T) {
-		c.InstallCRDs(t, testcluster.RoutingPolicies)
+		t.Parallel() // Helm mostly waits
 		newRelease(t, c, "istio", "--set=nats.url=", "--set=nats.embedded.enabled=true", "--set=replicaCount=1", "--set=extProcTLS.enabled=true").lifecycle(t)
 	})
 	t.Run("production", func(t *testing.T) {
+		t.Parallel()
 		r := newRelease(t, c, "production", "--set=config.server.drainTimeout=10m", "--set=networkPolicy.enabled=false", "--set=metrics.serviceMonitor.enabled=false", "--set=metrics.podMonitor.enabled=true")
 		r.lifecycle(t)
 		if r.replicas == 0 {

@@ -212,8 +212,13 @@ static_resources:
 "@type": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor
 grpc_service:
   envoy_grpc: {cluster_name: picker}
-  # While a dead picker is still taken for alive. Ends with the first answer: a body is never sent twice.
-  retry_policy: {retry_on: "reset,connect-failure,refused-stream", num_retries: 3, retry_back_off: {base_interval: 0.025s, max_interval: 0.1s}}
+  retry_policy: # while a dead picker is still taken for alive; a body is never sent twice
+    retry_on: reset,connect-failure,refused-stream
+    num_retries: 3
+    retry_back_off: {base_interval: 0.025s, max_interval: 0.1s}
+    retry_host_predicate: # another picker, however long Envoy takes to put the dead one out
+    - {name: envoy.retry_host_predicates.previous_hosts, typed_config: {"@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate}}
+    host_selection_retry_max_attempts: 30 # the dead one has least requests, and is drawn often
 failure_mode_allow: true
 message_timeout: {{ min 3600 .Values.gateway.standaloneEnvoy.streamIdleTimeoutSeconds }}s # requests may wait for a worker; Envoy takes no more than an hour
 processing_mode:

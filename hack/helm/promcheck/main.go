@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -30,7 +31,7 @@ type expressionAnswer struct {
 }
 
 type alertAnswer struct {
-	Firing []labelSet // when the series end
+	Firing []labels.Labels // when the series end
 	Error  string
 }
 
@@ -54,8 +55,8 @@ func run() error {
 	}
 	var a answer
 	for _, text := range q.Expressions {
-		labels, err := q.check(text)
-		a.Expressions = append(a.Expressions, expressionAnswer{labels, said(err)})
+		names, err := q.check(text)
+		a.Expressions = append(a.Expressions, expressionAnswer{names, said(err)})
 	}
 	for _, alert := range q.Alerts {
 		firing, err := alert.firing()

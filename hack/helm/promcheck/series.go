@@ -2,102 +2,80 @@ package main
 
 import (
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// lookback is for how long a sample counts, as Prometheus has it by default.
-const lookback = 5 * time.Minute
-
-// labelSet are the labels of a series; the name of its metric is one of them.
-type labelSet map[string]string
-
-// series are samples, one per interval from time 0 on.
-type series struct {
-	labels  labelSet
-	samples []parser.SequenceValue
-}
-
-// sample is one at its time.
-type sample struct {
-	at    time.Duration
-	value float64
-}
-
-// readSeries reads series such as `up{pod="a"} 1+0x20`, and how long the longest is.
-func readSeries(texts []string) (all []series, length time.Duration, err error) {
+// readSeries reads series such as `up{pod="a"} 1+0x20`, and how many samples they
+// have, one per interval from time 0 on. A series that ends before others must say so
+// with stale: else its last sample would count for some minutes, and then it would not
+// be there when the case is judged.
+func readSeries(texts []string) (all []promql.Series, length int, err error) {
+	early := map[int]string{} // series without a mark of their end, by length
 	for _, text := range texts {
 		l, samples, err := prom.ParseSeriesDesc(text)
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w in the series %s", err, text)
 		}
-		all = append(all, series{labels: l.Map(), samples: samples})
-		length = max(length, time.Duration(len(samples)-1)*interval)
+		n := len(samples)
+		if n == 0 || !value.IsStaleNaN(samples[n-1].Value) {
+			early[n] = text
+		}
+		length = max(length, n)
+		all = append(all, promql.Series{Metric: l, Floats: points(samples)})
+	}
+	delete(early, length)
+	for n, text := range early {
+		return nil, 0, fmt.Errorf("a series has %d samples and others %d: give it as many, or let it end with stale: %s", n, length, text)
 	}
 	return all, length, nil
 }
 
-// between returns the samples after one time, up to another. A mark that the series
-// ended is one of them.
-func (s *series) between(after, to time.Duration) (list []sample) {
-	for i, v := range s.samples {
-		if at := time.Duration(i) * interval; after < at && at <= to && !v.Omitted {
-			list = append(list, sample{at, v.Value})
+func points(samples []parser.SequenceValue) (list []promql.FPoint) {
+	for i, v := range samples {
+		if !v.Omitted {
+			list = append(list, promql.FPoint{T: timeOf(i).UnixMilli(), F: v.Value})
 		}
 	}
 	return list
 }
 
-// last returns the value of the series at a time, as long as it counts.
-func (s *series) last(now time.Duration) (float64, bool) {
-	list := s.between(now-lookback, now)
-	if len(list) == 0 || value.IsStaleNaN(list[len(list)-1].value) {
-		return 0, false
-	}
-	return list[len(list)-1].value, true
+// timeOf is when a sample is taken, and a look at the alert.
+func timeOf(sample int) time.Time {
+	return time.UnixMilli(0).Add(time.Duration(sample) * interval)
 }
 
-func (s *series) matches(matchers []*labels.Matcher) bool {
-	for _, m := range matchers {
-		if !m.Matches(s.labels[m.Name]) {
-			return false
-		}
+// inMemory lets the engine ask for series.
+func inMemory(all []promql.Series) storage.Queryable {
+	choose := func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+		return &seriesSet{left: slices.DeleteFunc(slices.Clone(all), func(s promql.Series) bool {
+			return !labels.Selector(matchers).Matches(s.Metric)
+		})}
 	}
+	return &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: choose}}
+}
+
+// seriesSet is a [storage.SeriesSet] of series in memory.
+type seriesSet struct {
+	left []promql.Series // to come
+	at   promql.Series
+}
+
+func (s *seriesSet) Next() bool {
+	if len(s.left) == 0 {
+		return false
+	}
+	s.at, s.left = s.left[0], s.left[1:]
 	return true
 }
 
-func valuesOf(list []sample) []float64 {
-	values := make([]float64, len(list))
-	for i, s := range list {
-		values[i] = s.value
-	}
-	return values
-}
-
-// only returns some of the labels.
-func (l labelSet) only(names []string) labelSet {
-	some := labelSet{}
-	for _, name := range names {
-		if v, ok := l[name]; ok {
-			some[name] = v
-		}
-	}
-	return some
-}
-
-// without returns all but some of the labels, and without the name of the metric.
-func (l labelSet) without(names ...string) labelSet {
-	some := maps.Clone(l)
-	delete(some, labels.MetricName)
-	for _, name := range names {
-		delete(some, name)
-	}
-	return some
-}
-
-// key is the same for the same labels.
-func (l labelSet) key() string { return labels.FromMap(l).String() }
+func (s *seriesSet) At() storage.Series                { return promql.NewStorageSeries(s.at) }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
