@@ -34,7 +34,7 @@ func TestObserve(t *testing.T) {
 	r.ask(t, completions, body)
 	r.ask(t, completions, `{"model":"m","prompt":"hello"}`) // nobody knows its token ids
 	want := kube.Observation{
-		Decisions: 2, Prompts: 2, KnownPrompts: 1, TotalBlocks: 3, MatchedBlocks: 3, BestBlocks: 3, StrangerEvents: 1,
+		Decisions: 2, Prompts: 2, KnownPrompts: 1, TotalBlocks: 3, MatchedBlocks: 3, BestBlocks: 3, FoundPrompts: 1, StrangerEvents: 1,
 		Events: kube.EventState{Connected: true, Received: 4},
 	}
 	want.IndexedBlocks[fleet.Prefill], want.IndexedBlocks[fleet.Decode] = 5, 1

@@ -76,7 +76,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m.failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "warmpath", Name: "endpoint_failures_total", Help: "Requests that the picked endpoint did not serve: 502, 503, 504, or another worker did.",
 	})
-	r.MustRegister(m.streams, m.panics, m.unknownObjectives, m.failures)
+	r.MustRegister(m.streams, m.panics, m.found, m.unknownObjectives, m.failures)
 	m.tokenizerErrors.WithLabelValues("other") // so that the families are there from the start
 	m.held.WithLabelValues(pick.KeptShort.String(), "kept")
 	answers := counter("responses_total", "Responses that went through the picker, by class of status.", "class")
