@@ -66,8 +66,8 @@ var (
 	errArchiveClaimed = errors.New("another replica archives its state at the same time")
 )
 
-// maxOvertaken bounds how much longer is waited: 2^5 times.
-const maxOvertaken = 5
+// maxOvertaken bounds how much longer is waited: 8 times.
+const maxOvertaken = 3
 
 // archive keeps one state. Its form in the bucket is that of any object, so tools
 // for object stores read it too. Beside the object stands a claim, of who is about
