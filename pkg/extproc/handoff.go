@@ -122,20 +122,25 @@ func workerValue(v HandoffValue, w *fleet.Worker) string {
 	}
 }
 
-// routingHeaders are the request headers that steer a request past the picker:
-// no client may send them. Whatever the handoff, all of them are removed, since
-// sidecars trust them (dynamo.md 5.2; engines.md 3.2; endpoint-picker.md 1.2).
-func routingHeaders(h Handoff) map[string]bool {
-	m := map[string]bool{}
-	for _, name := range []string{
+// RoutingHeaders are the request headers that steer a request past the picker: no
+// client may send them. Whatever the handoff, all of them are removed, since sidecars
+// trust them (dynamo.md 5.2; engines.md 3.2; endpoint-picker.md 1.2).
+func RoutingHeaders(h Handoff) []string {
+	names := []string{
 		destinationHeader, subsetHeader, "x-gateway-destination-endpoint-served", "x-gateway-destination-endpoint-scores",
 		"x-prefiller-host-port", "x-encoder-hosts-ports", "x-kv-cache-source-host-port", "x-data-parallel-host-port",
 		"x-data-parallel-rank", "x-bypass-remote-prefill",
-	} {
-		m[name] = true
 	}
-	for _, header := range append(DynamoHandoff(), h...) {
-		m[header.Name] = true
+	for _, header := range slices.Concat(DynamoHandoff(), h) {
+		names = append(names, header.Name)
+	}
+	return names
+}
+
+func routingHeaders(h Handoff) map[string]bool {
+	m := map[string]bool{}
+	for _, name := range RoutingHeaders(h) {
+		m[name] = true
 	}
 	return m
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/warmpath/warmpath/internal/testcluster"
 	"github.com/warmpath/warmpath/internal/testport"
 	"github.com/warmpath/warmpath/pkg/app"
+	"github.com/warmpath/warmpath/pkg/extproc"
 	"github.com/warmpath/warmpath/pkg/gateway"
 )
 
@@ -86,11 +87,20 @@ func TestStandaloneEnvoyServes(t *testing.T) {
 	}
 }
 
-// worker is an engine that says its name.
+// spoofed is what a client puts into headers that steer requests.
+const spoofed = "10.9.8.7:6543"
+
+// worker is an engine that says its name, and which header of a client steers it.
 func worker(t *testing.T, name string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		for _, header := range extproc.RoutingHeaders(nil) {
+			if r.Header.Get(header) == spoofed {
+				fmt.Fprint(w, name+" is steered by "+header)
+				return
+			}
+		}
 		fmt.Fprint(w, name)
 	}))
 	t.Cleanup(s.Close)
@@ -202,6 +212,9 @@ func ask(t *testing.T, method, url, body string) string {
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, header := range extproc.RoutingHeaders(nil) {
+		req.Header.Set(header, spoofed)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -45,6 +45,16 @@ static_resources:
                   retry_policy: {retry_on: "connect-failure,refused-stream", num_retries: 2}
                   {{- end }}
           http_filters:
+          {{- if $open }}
+          - name: unsteered # sidecars trust these headers, and a request may go on without a picker that removes them
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
+              mutations:
+                request_mutations:
+                {{- range splitList " " (include "warmpath.routingHeaders" .) }}
+                - {remove: {{ . }}}
+                {{- end }}
+          {{- end }}
           - name: envoy.filters.http.ext_proc
             typed_config:
               {{- include "warmpath.envoy.extProc" . | nindent 14 }}
@@ -232,6 +242,11 @@ metadata_options:
   forwarding_namespaces: {untyped: [envoy.lb.subset_hint, envoy.lb]}
   receiving_namespaces: {untyped: [envoy.lb]}
 response_attributes: [upstream.address, upstream.request_attempt_count]
+{{- end -}}
+
+{{/* The headers that no client may send: those that a picker removes. */}}
+{{- define "warmpath.routingHeaders" -}}
+x-gateway-destination-endpoint x-gateway-destination-endpoint-subset x-gateway-destination-endpoint-served x-gateway-destination-endpoint-scores x-prefiller-host-port x-encoder-hosts-ports x-kv-cache-source-host-port x-data-parallel-host-port x-data-parallel-rank x-bypass-remote-prefill x-worker-instance-id x-dynamo-worker-instance-id x-dp-rank x-dynamo-dp-rank x-prefill-instance-id x-dynamo-prefill-instance-id x-prefill-dp-rank x-dynamo-prefill-dp-rank x-dynamo-routing-mode x-dynamo-request-id
 {{- end -}}
 
 {{/* The longest body that Envoy keeps: what the picker takes. */}}
