@@ -252,6 +252,10 @@ func (r *release) state(t *testing.T) map[string]object {
 			t.Fatal(err)
 		}
 		for _, item := range found.Items {
+			// What belongs to the whole cluster may be of a release in another namespace.
+			if item.GetAnnotations()["meta.helm.sh/release-namespace"] != r.namespace {
+				continue
+			}
 			data, err := item.MarshalJSON()
 			if err != nil {
 				t.Fatal(err)
